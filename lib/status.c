@@ -1,0 +1,146 @@
+/* status.c: the last failure of a thread, the sizes of public structs, checked malloc, and the log.
+
+   Who calls it: every file that refuses something (attn__fail) or allocates (attn__alloc); plan.c
+   writes the log. A message belongs to its thread and lives until the thread's next failure. */
+#define _POSIX_C_SOURCE 200809L
+#include "attn_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static _Thread_local char last_message[1024];
+static _Thread_local char last_arg[80];
+
+const char *attn_error(void) { return last_message; }
+const char *attn_error_arg(void) { return last_arg; }
+
+int attn__fail(int status, const char *arg, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    vsnprintf(last_message, sizeof last_message, format, values);
+    va_end(values);
+    snprintf(last_arg, sizeof last_arg, "%s", arg);
+    return status;
+}
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+const char *attn_version(void) {
+    return TEXT(ATTN_VERSION_MAJOR) "." TEXT(ATTN_VERSION_MINOR) "." TEXT(ATTN_VERSION_PATCH);
+}
+
+const char *attn_status_name(int status) {
+    switch (status) {
+#define X(name, number, meaning)                                                                   \
+    case number:                                                                                   \
+        return #name;
+        ATTN_STATUSES(X)
+#undef X
+    default:
+        return "unknown";
+    }
+}
+
+size_t attn_sizeof(const char *struct_name) {
+    static const struct {
+        const char *name;
+        size_t size;
+    } table[] = {
+#define ROW(name)                                                                                  \
+    { #name, sizeof(name) }
+        ROW(attn_blocks),      ROW(attn_call),    ROW(attn_capture),   ROW(attn_device_info),
+        ROW(attn_device_id),
+        ROW(attn_device_options), ROW(attn_dtype), ROW(attn_node),     ROW(attn_plan_info),
+        ROW(attn_symbol),      ROW(attn_tensor),  ROW(attn_window),
+#undef ROW
+    };
+    for (size_t i = 0; struct_name && i < sizeof table / sizeof table[0]; i++) {
+        if (strcmp(table[i].name, struct_name) == 0) {
+            return table[i].size;
+        }
+    }
+    return 0;
+}
+
+void *attn__alloc(size_t bytes, const char *what) {
+    void *const p = malloc(bytes ? bytes : 1);
+    if (!p) {
+        attn__fail(ATTN_MEMORY, "", "out of memory: %zu bytes for %s", bytes, what);
+    }
+    return p;
+}
+
+/* -- The log: one JSON object a line, written by one call of write --------------------------------- */
+
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t log_once = PTHREAD_ONCE_INIT;
+static int log_file = -1;
+static atomic_int log_level;
+
+static void log_hold(void) { pthread_mutex_lock(&log_lock); }
+static void log_drop(void) { pthread_mutex_unlock(&log_lock); }
+static void log_start(void) { pthread_atfork(log_hold, log_drop, log_drop); }
+
+int attn__log_level(void) { return atomic_load_explicit(&log_level, memory_order_relaxed); }
+
+int attn_log(const char *path, int level) {
+    if (level < 0 || level > 2) {
+        return attn__fail(ATTN_INVALID, "level", "level is %d; 0, 1 and 2 are allowed", level);
+    }
+    if (level > 0 && !path) {
+        return attn__fail(ATTN_INVALID, "path", "path is NULL; level %d needs a file", level);
+    }
+    int file = -1;
+    if (level > 0) {
+        file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (file < 0) {
+            return attn__fail(ATTN_IO, "path", "cannot append to %s: %s", path, strerror(errno));
+        }
+    }
+    pthread_once(&log_once, log_start);
+    log_hold();
+    const int old = log_file;
+    log_file = file;
+    atomic_store(&log_level, level);
+    log_drop();
+    if (old >= 0) {
+        close(old);
+    }
+    return ATTN_OK;
+}
+
+/* A line that cannot be formed or written is lost: the log never fails the work it reports. */
+void attn__log_write(int level, const char *format, ...) {
+    if (level > attn__log_level()) {
+        return;
+    }
+    char small[1024];
+    char *line = small;
+    va_list values;
+    va_start(values, format);
+    int n = vsnprintf(small, sizeof small - 1, format, values);
+    va_end(values);
+    if (n >= (int)sizeof small - 1) {
+        line = malloc((size_t)n + 2);
+        va_start(values, format);
+        n = line ? vsnprintf(line, (size_t)n + 1, format, values) : -1;
+        va_end(values);
+    }
+    if (n >= 0) {
+        line[n++] = '\n';
+        log_hold();
+        const ssize_t written = log_file >= 0 ? write(log_file, line, (size_t)n) : 0;
+        (void)written;
+        log_drop();
+    }
+    if (line != small) {
+        free(line);
+    }
+}
