@@ -1,0 +1,34 @@
+"""luajit_test: runs a Lua file under LuaJIT in its runfiles, where lua/ and the library are."""
+
+load("@luajit//:defs.bzl", "LUAJIT")
+
+_SCRIPT = """#!/bin/sh
+export ATTN_LIBRARY="$PWD/{library}" LUA_PATH='lua/?.lua;;'
+exec '{luajit}' {main} "$@"
+"""
+
+_MISSING = """#!/bin/sh
+echo 'not ok 1 - luajit is not installed: apt-get install luajit'
+exit 1
+"""
+
+def _luajit_test_impl(ctx):
+    script = ctx.actions.declare_file(ctx.label.name + ".sh")
+    text = _SCRIPT if LUAJIT else _MISSING
+    ctx.actions.write(script, text.format(
+        library = ctx.file.library.short_path,
+        luajit = LUAJIT,
+        main = ctx.file.main.short_path,
+    ), is_executable = True)
+    files = [ctx.file.main, ctx.file.library] + ctx.files.data
+    return [DefaultInfo(executable = script, runfiles = ctx.runfiles(files = files))]
+
+luajit_test = rule(
+    implementation = _luajit_test_impl,
+    test = True,
+    attrs = {
+        "main": attr.label(allow_single_file = [".lua"], mandatory = True),
+        "library": attr.label(allow_single_file = True, default = "//:libattn.so"),
+        "data": attr.label_list(allow_files = True, default = ["//lua"]),
+    },
+)

@@ -1,0 +1,13 @@
+"""@luajit//:defs.bzl: LUAJIT, the machine's interpreter; the environment variable of that name wins."""
+
+def _luajit_configure_impl(rctx):
+    luajit = rctx.os.environ.get("LUAJIT", "") or rctx.which("luajit") or ""
+    rctx.file("BUILD", "")
+    rctx.file("defs.bzl", "LUAJIT = %r\n" % str(luajit))
+
+luajit_configure = repository_rule(
+    implementation = _luajit_configure_impl,
+    environ = ["LUAJIT", "PATH"],
+    configure = True,
+    local = True,
+)
