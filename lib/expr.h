@@ -171,13 +171,18 @@ int attn__parse(const char *text, attn_graph *g, int *root);
 /* One value per symbol, in the graph's order. Offsets in elements; n and st by index position. */
 typedef struct attn__bound {
     const char *data; /* tensor; NULL for a parameter, and while planning */
-    int32_t type;     /* attn_type of data: F32 F16 BF16 I32 U8 BOOL */
+    int32_t type;     /* attn_type of data: F32 F16 BF16 I32 U8 BOOL; 0: a parameter that is not known
+                         yet, as it lies in a tensor and this is the plan */
     int64_t n[ATTN__MAX_RANK], st[ATTN__MAX_RANK];
     float f; /* parameter */
     int32_t i;
     float *grad; /* f32, or NULL */
     int64_t gst[ATTN__MAX_RANK];
 } attn__bound;
+/* bind.c: finds every symbol's capture by name and checks it; `bound` has room for every symbol. While
+   planning, data pointers are neither needed nor read. */
+int attn__bind(const attn_variant *v, const attn_capture *captures, int64_t n, int planning,
+               attn__bound *bound);
 
 /* The leaves but s, for one pair. */
 typedef struct attn__env {
