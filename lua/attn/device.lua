@@ -1,0 +1,93 @@
+-- device.lua: what computes: the list of devices and handles on them.
+--
+-- Who calls it: attn.lua (attn.device, attn.devices), tensor.lua and attention.lua for a `device`
+-- option, which is a name, a device or nothing ("auto").
+
+local ffi = require 'ffi'
+local base = require 'attn.ffi'
+local C, check, fail = base.C, base.check, base.fail
+
+local M = {}
+
+-- name arch missing: strings; kind threads memory: numbers; emulated: a boolean. handle: attn_device*
+-- once it is open.
+local Device = {}
+Device.__index = Device
+function Device:__tostring()
+    return self.name
+end
+
+local function describe(info)
+    return setmetatable({
+        name = ffi.string(info.name),
+        arch = ffi.string(info.arch),
+        missing = ffi.string(info.missing),
+        kind = tonumber(info.kind),
+        threads = tonumber(info.threads),
+        memory = tonumber(info.memory),
+        emulated = info.emulated ~= 0,
+    }, Device)
+end
+
+-- Every device this library knows, the missing ones included: `missing` says what is not there.
+function M.list()
+    local count = check(C.attn_device_list(nil, 0))
+    local infos = ffi.new('attn_device_info[?]', math.max(count, 1))
+    for i = 0, count - 1 do
+        infos[i].size = ffi.sizeof 'attn_device_info'
+    end
+    count = math.min(count, check(C.attn_device_list(infos, count)))
+    local list = {}
+    for i = 1, count do
+        list[i] = describe(infos[i - 1])
+    end
+    return list
+end
+
+local function open(name, threads)
+    local options = ffi.new 'attn_device_options'
+    options.size = ffi.sizeof(options)
+    options.threads = threads or 0
+    local box = ffi.new 'attn_device *[1]'
+    check(C.attn_device_open(name, options, box))
+    local handle = ffi.gc(box[0], C.attn_device_release)
+    local info = ffi.new 'attn_device_info'
+    info.size = ffi.sizeof(info)
+    check(C.attn_device_query(handle, info))
+    local device = describe(info)
+    device.handle = handle
+    return device
+end
+
+local opened = {} -- by the name asked for; with options a device is always new
+
+-- opt.threads: threads of a CPU's pool; the cores this process may use if it is left out.
+function M.open(name, opt)
+    if type(name) ~= 'string' then
+        fail('INVALID', 'device', ("device is %s: a name such as 'cpu', or a device, is wanted")
+            :format(type(name)))
+    end
+    local threads = opt and opt.threads
+    if threads then
+        return open(name, threads)
+    end
+    opened[name] = opened[name] or open(name)
+    return opened[name]
+end
+
+function M.is(x)
+    return getmetatable(x) == Device
+end
+
+-- The open device that a `device` option means.
+function M.of(x)
+    if M.is(x) then
+        if not x.handle then
+            x.handle = M.open(x.name).handle
+        end
+        return x
+    end
+    return M.open(x == nil and 'auto' or x)
+end
+
+return M

@@ -1,0 +1,480 @@
+-- tensor.lua: tensors: their memory, their shapes, their elements.
+--
+-- Who calls it: attn.lua exports the constructors; attention.lua passes c(t) to the library. What
+-- computes or prints stands in tensor_math.lua and tensor_text.lua.
+--
+-- A tensor is cdata, so that `#t`, `t[i]` and finalizers work:
+--
+--     attn_lua_tensor                                  attn_lua_storage (malloc'ed, counted)
+--     +--------------+----------+--------+---------+   +------+--------+-------+------+------+----+
+--     | attn_tensor  | extent[] | step[] | storage-|-->| data | device | bytes | refs | live | id |
+--     | shape strides|          |        |         |   +------+--------+-------+------+------+----+
+--     +---|-------|--+----------+--------+---------+     ^                                      |
+--         |       +------------^ in elements             | more views             owner[id] <---+
+--         +---------^                                                     keeps the device, an anchor
+--
+-- Views share a storage and count it. It goes back to its device when the last view is collected, or
+-- at :free(); then `live` is 0, and whoever still holds a view gets an error, not freed memory.
+-- Indices count from 0; a shape is an ordinary table, from 1.
+
+local ffi = require 'ffi'
+local base = require 'attn.ffi'
+local devices = require 'attn.device'
+local C, check, fail = base.C, base.check, base.fail
+local floor, max = math.floor, math.max
+
+local M = {}
+local MAX_RANK = 8
+
+ffi.cdef [[
+typedef struct attn_lua_storage {
+    void *data;
+    attn_device *device; /* NULL: the memory is not ours to release */
+    double bytes;
+    int32_t refs, live;
+    double id;
+} attn_lua_storage;
+typedef struct attn_lua_tensor {
+    attn_tensor head;
+    int64_t extent[8], step[8];
+    attn_lua_storage *storage;
+} attn_lua_tensor;
+void *malloc(size_t bytes);
+void free(void *pointer);
+]]
+
+local tensor_t = ffi.typeof 'attn_lua_tensor'
+local tensor_p = ffi.typeof 'attn_tensor *'
+local byte_p = ffi.typeof 'char *'
+
+-- -- Element types ------------------------------------------------------------------------------
+
+-- By name and by the number in attn_type. float: it has fractions; pointer: Lua reads it directly.
+local types = {}
+for name, pointer in pairs {
+    f64 = 'double *', f32 = 'float *', f16 = false, bf16 = false, i32 = 'int32_t *',
+    u8 = 'uint8_t *', bool = 'uint8_t *', e4m3fn = false, e4m3fnuz = false, e5m2 = false,
+    e5m2fnuz = false,
+} do
+    local number = tonumber(C['ATTN_' .. name:upper()])
+    local dtype = {
+        name = name,
+        code = number % 256,
+        bits = floor(number / 256),
+        bytes = floor(number / 2048),
+        float = name ~= 'i32' and name ~= 'u8' and name ~= 'bool',
+        pointer = pointer and ffi.typeof(pointer),
+    }
+    types[name], types[number] = dtype, dtype
+end
+
+local function dtype_of(t)
+    return types[t.head.dtype.code + t.head.dtype.bits * 256]
+end
+
+local function dtype_named(name)
+    local dtype = type(name) == 'string' and types[name]
+    if not dtype then
+        fail('DTYPE', 'dtype', ('dtype is %s: it is one of f64 f32 f16 bf16 i32 u8 bool e4m3fn '
+            .. 'e4m3fnuz e5m2 e5m2fnuz'):format(tostring(name)))
+    end
+    return dtype
+end
+
+-- -- Memory -------------------------------------------------------------------------------------
+
+-- Lua's collector does not see the bytes behind a tensor. So every allocation steps it in proportion:
+-- by the time as much was allocated as may pile up (half of what is alive, at least 64 MiB), it has
+-- gone round once.
+local FREELY = 64 * 2 ^ 20
+local live = 0 -- bytes of buffers that are not released
+local owner = {} -- storage id -> {device, anchor}
+local last_id = 0
+
+-- Bytes of live tensor memory.
+function M.memory()
+    return live
+end
+
+-- A whole collection: everything out of reach is released. Returns the bytes that stay.
+function M.collect()
+    collectgarbage()
+    collectgarbage() -- what the first round's finalizers held
+    return live
+end
+
+local function step(bytes)
+    local round = max(FREELY, live / 2)
+    if bytes >= round then
+        collectgarbage()
+    else
+        collectgarbage('step', math.ceil(collectgarbage 'count' * bytes / round))
+    end
+end
+
+local box = ffi.new 'void *[1]'
+
+local function buffer(device, bytes)
+    step(bytes)
+    local status = C.attn_buffer_new(device.handle, bytes, box)
+    if status == C.ATTN_MEMORY then
+        M.collect()
+        status = C.attn_buffer_new(device.handle, bytes, box)
+    end
+    check(status)
+    live = live + bytes
+    return box[0]
+end
+
+local function new_storage(data, device, bytes, anchor)
+    local storage = ffi.cast('attn_lua_storage *', ffi.C.malloc(ffi.sizeof 'attn_lua_storage'))
+    if storage == nil then
+        fail('MEMORY', '', 'out of memory for a tensor')
+    end
+    last_id = last_id + 1
+    storage.data, storage.bytes, storage.refs, storage.live = data, bytes, 0, 1
+    storage.id = last_id
+    storage.device = bytes > 0 and C.attn_device_retain(device.handle) or nil
+    owner[last_id] = {device = device, anchor = anchor}
+    return storage
+end
+
+-- Finalizers end here: nothing below may raise.
+local function release(storage)
+    if storage.live == 0 then
+        return
+    end
+    storage.live = 0
+    owner[storage.id] = nil
+    if storage.device ~= nil then
+        C.attn_buffer_release(storage.device, storage.data)
+        C.attn_device_release(storage.device)
+        live = live - storage.bytes
+    end
+end
+
+local function finalize(t)
+    local storage = t.storage
+    if storage ~= nil then
+        storage.refs = storage.refs - 1
+        if storage.refs == 0 then
+            release(storage)
+            ffi.C.free(storage)
+        end
+    end
+end
+
+-- -- Descriptors --------------------------------------------------------------------------------
+
+local function is(x)
+    return ffi.istype(tensor_t, x)
+end
+M.is = is
+
+local function alive(t)
+    if t.storage.live == 0 then
+        fail('INVALID', 'tensor', 'the tensor was freed')
+    end
+    return t
+end
+
+-- What the library takes. The pointer does not keep the tensor alive: hold on to `t` meanwhile.
+function M.c(t)
+    if not is(t) then
+        fail('INVALID', 'tensor', ('a tensor is wanted, not a %s'):format(type(t)))
+    end
+    return ffi.cast(tensor_p, alive(t).head)
+end
+
+-- The device object of a tensor; t.device is its name.
+function M.device_of(t)
+    return owner[alive(t).storage.id].device
+end
+
+local function whole(x)
+    return type(x) == 'number' and floor(x) == x
+end
+
+-- Elements of a checked shape.
+local function count_of(shape)
+    if type(shape) ~= 'table' then
+        fail('SHAPE', 'shape', ('shape is a %s: a table of extents is wanted'):format(type(shape)))
+    end
+    if #shape > MAX_RANK then
+        fail('SHAPE', 'shape', ('shape has %d axes: at most %d are allowed')
+            :format(#shape, MAX_RANK))
+    end
+    local n = 1
+    for axis, extent in ipairs(shape) do
+        if not whole(extent) or extent < 0 then
+            fail('SHAPE', 'shape', ('extent %d of the shape is %s: a whole number >= 0 is wanted')
+                :format(axis, tostring(extent)))
+        end
+        n = n * extent
+    end
+    if n > 2 ^ 48 then
+        fail('SHAPE', 'shape', ('a shape of %.4g elements is too large'):format(n))
+    end
+    return n
+end
+
+local function compact(shape)
+    local strides, n = {}, 1
+    for axis = #shape, 1, -1 do
+        strides[axis] = n
+        n = n * shape[axis]
+    end
+    return strides
+end
+
+local function describe(storage, data, dtype, shape, strides)
+    local t = tensor_t()
+    t.storage = storage
+    storage.refs = storage.refs + 1
+    local head = t.head
+    head.data, head.ndim = data, #shape
+    head.device.device_type = owner[storage.id].device.kind
+    head.dtype.code, head.dtype.bits, head.dtype.lanes = dtype.code, dtype.bits, 1
+    head.shape, head.strides = t.extent, t.step
+    strides = strides or compact(shape)
+    for axis = 1, #shape do
+        t.extent[axis - 1], t.step[axis - 1] = shape[axis], strides[axis]
+    end
+    return t
+end
+
+-- A view of t's storage that begins `offset` elements later.
+local function view(t, offset, shape, strides)
+    local dtype = dtype_of(t)
+    return describe(t.storage, ffi.cast(byte_p, t.head.data) + offset * dtype.bytes, dtype, shape,
+        strides)
+end
+
+local function shape_of(t)
+    local shape = {}
+    for axis = 1, t.head.ndim do
+        shape[axis] = tonumber(t.extent[axis - 1])
+    end
+    return shape
+end
+
+local function strides_of(t)
+    local strides = {}
+    for axis = 1, t.head.ndim do
+        strides[axis] = tonumber(t.step[axis - 1])
+    end
+    return strides
+end
+
+local function is_compact(t)
+    local n = 1
+    for axis = t.head.ndim - 1, 0, -1 do
+        local extent = tonumber(t.extent[axis])
+        if extent ~= 1 and tonumber(t.step[axis]) ~= n then
+            return false
+        end
+        n = n * extent
+    end
+    return true
+end
+
+-- A compact tensor with undefined contents. opt: dtype (f32), device (auto).
+function M.empty(shape, opt)
+    local n = count_of(shape)
+    local dtype = dtype_named(opt and opt.dtype or 'f32')
+    local device = devices.of(opt and opt.device)
+    local bytes = n * dtype.bytes
+    local data = bytes > 0 and buffer(device, bytes) or nil
+    return describe(new_storage(data, device, bytes), data, dtype, shape)
+end
+
+-- Memory that others own. anchor (by default the pointer itself) is kept alive with the tensor.
+function M.wrap(pointer, dtype, shape, strides, anchor)
+    if type(pointer) ~= 'cdata' then
+        fail('INVALID', 'ptr', ('ptr is a %s: an FFI pointer or array is wanted')
+            :format(type(pointer)))
+    end
+    count_of(shape)
+    if type(strides) ~= 'table' then
+        strides, anchor = nil, strides or anchor
+    elseif #strides ~= #shape then
+        fail('LAYOUT', 'strides', ('there are %d strides for %d axes'):format(#strides, #shape))
+    end
+    local data = ffi.cast('void *', pointer)
+    local storage = new_storage(data, devices.of 'cpu', 0, {pointer, anchor})
+    return describe(storage, data, dtype_named(dtype), shape, strides)
+end
+
+-- -- Elements -----------------------------------------------------------------------------------
+
+-- One f64 element, through which the types pass that Lua does not know; converted by the library.
+local cell = ffi.new 'double[1]'
+local cell_head, far_head = ffi.new 'attn_tensor', ffi.new 'attn_tensor'
+cell_head.data, cell_head.device.device_type = cell, 1
+cell_head.dtype.code, cell_head.dtype.bits, cell_head.dtype.lanes = types.f64.code, 64, 1
+
+local function far(t, offset, dtype)
+    far_head.data = ffi.cast(byte_p, t.head.data) + offset * dtype.bytes
+    far_head.device, far_head.dtype = t.head.device, t.head.dtype
+    return owner[t.storage.id].device.handle
+end
+
+local function read(t, offset)
+    local dtype = dtype_of(t)
+    if dtype == types.bool then
+        return ffi.cast(dtype.pointer, t.head.data)[offset] ~= 0
+    elseif dtype.pointer then
+        return tonumber(ffi.cast(dtype.pointer, t.head.data)[offset])
+    end
+    local device = far(t, offset, dtype)
+    check(C.attn_tensor_copy(device, cell_head, far_head, nil))
+    return cell[0]
+end
+
+local function number_of(x)
+    if type(x) == 'boolean' then
+        return x and 1 or 0
+    elseif type(x) ~= 'number' then
+        fail('INVALID', 'value', ('the value is a %s: a number is wanted'):format(type(x)))
+    end
+    return x
+end
+
+local function write(t, offset, x)
+    local dtype = dtype_of(t)
+    x = number_of(x)
+    if dtype == types.f32 or dtype == types.f64 then
+        ffi.cast(dtype.pointer, t.head.data)[offset] = x
+        return
+    end
+    cell[0] = x
+    local device = far(t, offset, dtype)
+    check(C.attn_tensor_copy(device, far_head, cell_head, nil))
+end
+
+-- The offset that index i of an axis adds.
+local function offset_of(t, axis, i)
+    if not whole(i) or i < 0 or i >= tonumber(t.extent[axis]) then
+        local extent = tonumber(t.extent[axis])
+        fail('INVALID', 'index', ('index %s of axis %d: %s'):format(tostring(i), axis, extent == 0
+            and 'the axis is empty' or ('0 to %d is allowed'):format(extent - 1)))
+    end
+    return i * tonumber(t.step[axis])
+end
+
+-- Offset of a full index (i, j, ...); `n` of them are given.
+local function locate(t, n, ...)
+    alive(t)
+    if n ~= t.head.ndim then
+        fail('SHAPE', 'index', ('%d indices are given for %d axes'):format(n, t.head.ndim))
+    end
+    local offset = 0
+    for axis = 0, n - 1 do
+        offset = offset + offset_of(t, axis, (select(axis + 1, ...)))
+    end
+    return offset
+end
+
+local function row(t, i)
+    alive(t)
+    if t.head.ndim == 0 then
+        fail('SHAPE', 'index', 'a tensor without axes has no index: read it by t:get()')
+    end
+    local offset = offset_of(t, 0, i)
+    if t.head.ndim == 1 then
+        return nil, offset
+    end
+    local shape, strides = shape_of(t), strides_of(t)
+    table.remove(shape, 1)
+    table.remove(strides, 1)
+    return view(t, offset, shape, strides)
+end
+
+-- -- Fields, methods, indexing ------------------------------------------------------------------
+
+local fields = {
+    shape = shape_of,
+    strides = strides_of,
+    dtype = function(t) return dtype_of(t).name end,
+    device = function(t) return M.device_of(t).name end,
+    bytes = function(t) return count_of(shape_of(t)) * dtype_of(t).bytes end,
+}
+local methods = {}
+M.methods = methods
+
+function methods.get(t, ...)
+    return read(t, locate(t, select('#', ...), ...))
+end
+
+-- t:set(i, j, ..., x)
+function methods.set(t, ...)
+    local n = select('#', ...)
+    if n == 0 then
+        fail('INVALID', 'value', 'set wants the indices and then the value')
+    end
+    write(t, locate(t, n - 1, ...), (select(n, ...)))
+    return t
+end
+
+function methods.free(t)
+    release(t.storage)
+end
+
+-- What an index means that is neither a number nor a string; the tracer sets it.
+function M.symbolic_index(_, key)
+    fail('INVALID', 'index', ('a tensor is indexed by numbers, not by a %s'):format(type(key)))
+end
+
+local meta = {__gc = finalize}
+M.meta = meta
+
+function meta.__index(t, key)
+    local kind = type(key)
+    if kind == 'number' then
+        local part, offset = row(t, key)
+        return part or read(t, offset)
+    elseif kind == 'string' then
+        if methods[key] then
+            return methods[key]
+        elseif fields[key] then
+            return fields[key](alive(t))
+        end
+        fail('INVALID', key, ("a tensor has no field or method '%s'"):format(key))
+    end
+    return M.symbolic_index(t, key)
+end
+
+function meta.__newindex(t, key, value)
+    if type(key) ~= 'number' then
+        fail('INVALID', 'index', ('only elements and rows can be assigned, not %s')
+            :format(tostring(key)))
+    end
+    local part, offset = row(t, key)
+    if not part then
+        write(t, offset, value)
+    elseif is(value) then
+        M.assign(part, value)
+    else
+        part:fill(value)
+    end
+end
+
+function meta.__len(t)
+    alive(t)
+    if t.head.ndim == 0 then
+        fail('SHAPE', 'tensor', 'a tensor without axes has no length')
+    end
+    return tonumber(t.extent[0])
+end
+
+-- What the files beside this one build on.
+M.types, M.dtype_of, M.dtype_named = types, dtype_of, dtype_named
+M.alive, M.view, M.shape_of, M.strides_of = alive, view, shape_of, strides_of
+M.count_of, M.is_compact, M.whole, M.number_of = count_of, is_compact, whole, number_of
+
+require 'attn.tensor_math'(M)
+require 'attn.tensor_make'(M)
+require 'attn.tensor_text'(M)
+ffi.metatype(tensor_t, meta)
+
+return M

@@ -1,0 +1,228 @@
+-- tensor_make.lua: where tensors come from and what they turn into: nested tables, random numbers,
+-- files, views, copies.
+--
+-- Who calls it: tensor.lua, once, to add its constructors and methods.
+
+local ffi = require 'ffi'
+local base = require 'attn.ffi'
+local devices = require 'attn.device'
+local C, check, fail = base.C, base.check, base.fail
+
+return function(M)
+    local types, shape_of, strides_of = M.types, M.shape_of, M.strides_of
+    local methods = M.methods
+
+    local function braces(shape)
+        return '{' .. table.concat(shape, ', ') .. '}'
+    end
+
+    -- -- Constructors -------------------------------------------------------------------------------
+
+    function M.zeros(shape, opt)
+        return M.empty(shape, opt):fill(0)
+    end
+
+    -- The shape of a nested table, by its first elements.
+    local function nested_shape(x)
+        local shape = {}
+        while type(x) == 'table' do
+            shape[#shape + 1] = #x
+            x = x[1]
+        end
+        return shape, type(x)
+    end
+
+    local function flatten(x, shape, axis, place, to, n)
+        if axis > #shape then
+            if type(x) ~= 'number' and type(x) ~= 'boolean' then
+                fail('INVALID', 't', ('t%s is a %s: a number is wanted'):format(place, type(x)))
+            end
+            to[n] = M.number_of(x)
+            return n + 1
+        end
+        if type(x) ~= 'table' or #x ~= shape[axis] then
+            fail('SHAPE', 't', ('t%s has %s, not %d elements: rows must be of one length')
+                :format(place, type(x) == 'table' and #x or 'no', shape[axis]))
+        end
+        for i = 1, #x do
+            n = flatten(x[i], shape, axis + 1, ('%s[%d]'):format(place, i), to, n)
+        end
+        return n
+    end
+
+    -- From nested tables of numbers (f32 unless opt.dtype says otherwise) or booleans (bool).
+    function M.tensor(t, opt)
+        if type(t) ~= 'table' then
+            fail('INVALID', 't', ('t is a %s: a nested table of numbers is wanted'):format(type(t)))
+        end
+        local shape, kind = nested_shape(t)
+        local n = M.count_of(shape)
+        local values = ffi.new('double[?]', math.max(n, 1))
+        flatten(t, shape, 1, '', values, 0)
+        local dtype = opt and opt.dtype or kind == 'boolean' and 'bool' or 'f32'
+        local to = M.empty(shape, {dtype = dtype, device = opt and opt.device})
+        return M.copy_into(to, M.wrap(values, 'f64', shape))
+    end
+
+    -- n tensors of one shape from the documented generator (docs/random.md). opt: seed (0), dtype,
+    -- device, distribution ('normal' or 'uniform'). The j-th, from 0, has the key seed + j * 2^32.
+    function M.randn(n, shape, opt)
+        opt = opt or {}
+        if not M.whole(n) or n < 1 then
+            fail('INVALID', 'n', ('n is %s: the number of tensors is wanted, then their shape')
+                :format(tostring(n)))
+        end
+        local seed = opt.seed or 0
+        if not M.whole(seed) or seed < 0 or seed > 2 ^ 53 then
+            fail('INVALID', 'seed', ('seed is %s: a whole number from 0 to 2^53 is wanted')
+                :format(tostring(seed)))
+        end
+        local kinds = {normal = C.ATTN_NORMAL, uniform = C.ATTN_UNIFORM}
+        local kind = kinds[opt.distribution or 'normal']
+        if not kind then
+            fail('INVALID', 'distribution', ("distribution is %s: 'normal' or 'uniform' is wanted")
+                :format(tostring(opt.distribution)))
+        end
+        local list = {}
+        for j = 1, n do
+            local t = M.empty(shape, opt)
+            local key = ffi.cast('uint64_t', seed) + ffi.cast('uint64_t', j - 1) * 2ULL ^ 32
+            check(C.attn_random(M.device_of(t).handle, M.c(t), kind, key, nil))
+            list[j] = t
+        end
+        return unpack(list)
+    end
+
+    -- -- Files --------------------------------------------------------------------------------------
+
+    local name_box = ffi.new 'const char *[1]'
+
+    local function from_file(file, i)
+        local head = ffi.new 'attn_tensor'
+        local status = C.attn_file_tensor(file, i, name_box, head)
+        local name = ffi.string(name_box[0])
+        if status < 0 then
+            return name, nil, ffi.string(C.attn_error())
+        end
+        local shape, strides = {}, head.strides ~= nil and {} or nil
+        for axis = 1, head.ndim do
+            shape[axis] = tonumber(head.shape[axis - 1])
+            if strides then
+                strides[axis] = tonumber(head.strides[axis - 1])
+            end
+        end
+        local dtype = types[head.dtype.code + head.dtype.bits * 256]
+        return name, M.wrap(head.data, dtype.name, shape, strides, file)
+    end
+
+    -- .npy: the tensor. .safetensors: a table name -> tensor, and a table name -> sentence of those
+    -- whose type attn does not have. The file stays mapped while one of them lives; changing an
+    -- element changes memory, never the file.
+    function M.load(path)
+        if type(path) ~= 'string' then
+            fail('INVALID', 'path', ('path is a %s: a string is wanted'):format(type(path)))
+        end
+        local box = ffi.new 'attn_file *[1]'
+        check(C.attn_file_open(path, box))
+        local file = ffi.gc(box[0], C.attn_file_release)
+        local tensors, left_out = {}, {}
+        for i = 0, tonumber(C.attn_file_count(file)) - 1 do
+            local name, t, why = from_file(file, i)
+            if name == '' then -- an .npy file
+                return t or check(C.attn_file_tensor(file, i, name_box, ffi.new 'attn_tensor'))
+            end
+            tensors[name], left_out[name] = t, why
+        end
+        return tensors, left_out
+    end
+
+    -- t:save 'x.npy'
+    function methods.save(t, path)
+        if type(path) ~= 'string' or not path:find '%.npy$' then
+            fail('INVALID', 'path', ("path is %s: a name that ends with '.npy' is wanted")
+                :format(tostring(path)))
+        end
+        check(C.attn_file_save_npy(path, M.c(t)))
+    end
+
+    -- tensors: a table name -> tensor; written in the order of their names.
+    function M.save(path, tensors)
+        if type(path) ~= 'string' or not path:find '%.safetensors$' then
+            fail('INVALID', 'path', ("path is %s: a name that ends with '.safetensors' is wanted")
+                :format(tostring(path)))
+        end
+        local names = {}
+        for name in pairs(tensors) do
+            names[#names + 1] = name
+        end
+        table.sort(names)
+        local c_names = ffi.new('const char *[?]', #names + 1)
+        local c_tensors = ffi.new('const attn_tensor *[?]', #names + 1)
+        for i, name in ipairs(names) do
+            c_names[i - 1], c_tensors[i - 1] = name, M.c(tensors[name])
+        end
+        check(C.attn_file_save_safetensors(path, #names, c_names, c_tensors))
+    end
+
+    -- -- Views and copies -----------------------------------------------------------------------------
+
+    -- The same elements in another shape; the tensor must be compact.
+    function methods.view(t, shape)
+        M.alive(t)
+        local old = shape_of(t)
+        if M.count_of(shape) ~= M.count_of(old) then
+            fail('SHAPE', 'shape', ('%s has another number of elements than %s')
+                :format(braces(shape), braces(old)))
+        elseif not M.is_compact(t) then
+            fail('LAYOUT', 'tensor', 'only a compact tensor has other shapes: use :copy first')
+        end
+        return M.view(t, 0, shape)
+    end
+
+    -- A view with axes a and b, counted from 0, exchanged.
+    function methods.transpose(t, a, b)
+        local shape, strides = shape_of(M.alive(t)), strides_of(t)
+        for _, axis in ipairs {a or -1, b or -1} do
+            if not M.whole(axis) or axis < 0 or axis >= #shape then
+                fail('SHAPE', 'axis', ('axis %s: the tensor has axes 0 to %d')
+                    :format(tostring(axis), #shape - 1))
+            end
+        end
+        shape[a + 1], shape[b + 1] = shape[b + 1], shape[a + 1]
+        strides[a + 1], strides[b + 1] = strides[b + 1], strides[a + 1]
+        return M.view(t, 0, shape, strides)
+    end
+
+    local function converted(t, dtype, device)
+        local to = M.empty(shape_of(M.alive(t)), {dtype = dtype, device = device})
+        return M.copy_into(to, t)
+    end
+
+    -- A compact copy.
+    function methods.copy(t)
+        return converted(t, t.dtype, M.device_of(t))
+    end
+
+    -- A compact copy of another type or on another device: t:to 'bf16', t:to(device).
+    function methods.to(t, x)
+        if type(x) == 'string' and types[x] then
+            return converted(t, x, M.device_of(t))
+        elseif x == nil then
+            fail('INVALID', 'to', 'to wants a dtype or a device')
+        end
+        return converted(t, t.dtype, devices.of(x))
+    end
+
+    -- Nested tables, from 1; a number for a tensor without axes.
+    function methods.totable(t)
+        if #shape_of(M.alive(t)) == 0 then
+            return t:get()
+        end
+        local list = {}
+        for i = 1, #t do
+            local part = t[i - 1]
+            list[i] = M.is(part) and part:totable() or part
+        end
+        return list
+    end
+end
