@@ -28,6 +28,10 @@ int attn__fail(int status, const char *arg, const char *format, ...)
 
 /* malloc that fails with ATTN_MEMORY's sentence; NULL then. Released by free. */
 void *attn__alloc(size_t bytes, const char *what);
+/* Structs with a `size`: copies what the caller has of `from` into the `known` bytes of `to` (the rest
+   zero), and what fits of `from` to the caller. Size 0 or above known is refused. */
+int attn__struct_in(void *to, size_t known, const void *from, const char *name);
+int attn__struct_out(void *to, const void *from, size_t known, const char *name);
 void attn__log_write(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int attn__log_level(void);
 
@@ -44,6 +48,31 @@ float attn__f16_to_f32(uint16_t x);
 uint16_t attn__f32_to_f16(float x);
 float attn__bf16_to_f32(uint16_t x);
 uint16_t attn__f32_to_bf16(float x);
+
+/* -- tensor.c: one attn_tensor, checked ------------------------------------------------------------ */
+struct attn__view;
+/* How a tensor is to be: `axes` names the view's axis of each dimension, a letter of "bhnd". */
+typedef struct attn__want {
+    const char *name, *axes, *shape; /* "q", "bhnd", "[B][H][NQ][D]" */
+    const int *types;                /* what is allowed, 0 at the end */
+    int output;                      /* elements must not share memory */
+} attn__want;
+/* Fills the view; a refused tensor has its sentence. planning: data is neither needed nor read. */
+int attn__tensor_view(const attn_device *device, const attn_tensor *t, const attn__want *want,
+                      int planning, struct attn__view *view);
+/* What every tensor must fulfil, whatever its rank: type, device, extents, and a size that fits. */
+int attn__tensor_check(const attn_device *device, const attn_tensor *t, const char *name,
+                       int planning);
+int64_t attn__stride(const attn_tensor *t, int axis); /* compact ones written out */
+/* 1 if two elements share memory (extents and strides of any order, none of them empty). */
+int attn__overlaps(int rank, const int64_t *n, const int64_t *st);
+
+/* -- device.c -------------------------------------------------------------------------------------- */
+int attn__device_check(const attn_device *device); /* refuses NULL */
+int attn__stream_check(const attn_device *device, const void *stream);
+
+/* -- target.c: the kinds of chips that this version cannot use -------------------------------------- */
+int attn__target_list(attn_device_info *list); /* at most 4; returns how many */
 
 /* -- problem.c: a call, checked and resolved ------------------------------------------------------ */
 /* Axes [batch][head][row][element]; packed tensors have n[0] = 1 and st[0] = 0. Strides in elements.
@@ -115,6 +144,8 @@ float attn__scale_at(const attn__view *t, int heads, const attn__problem *p, int
 
 /* -- dropout.c: Philox4x32-7 (Salmon et al. 2011) --------------------------------------------------- */
 void attn__philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]);
+/* Sets the problem's dropout, threshold, factor, seed and counter; the seed in memory while running. */
+int attn__dropout_in(const attn_call *call, int planning, struct attn__problem *p);
 /* keep[j] in {0, 1} for global keys k .. k+n of global row i; bh = b * nh + h, global. */
 void attn__dropout_row(const attn__problem *p, uint32_t bh, uint32_t i, int64_t k, int n,
                        uint8_t *keep);

@@ -27,24 +27,20 @@
 const char *attn__type_name(int type) {
     switch (type) {
 #define X(NAME, name, code, bits)                                                                  \
-    case ATTN_##NAME:                                                                              \
-        return #name;
+    case ATTN_##NAME: return #name;
         ATTN_TYPES(X)
 #undef X
-    default:
-        return "?";
+    default: return "?";
     }
 }
 
 int attn__type_bytes(int type) {
     switch (type) {
 #define X(NAME, name, code, bits)                                                                  \
-    case ATTN_##NAME:                                                                              \
-        return (bits) / 8;
+    case ATTN_##NAME: return (bits) / 8;
         ATTN_TYPES(X)
 #undef X
-    default:
-        return 0;
+    default: return 0;
     }
 }
 
@@ -60,7 +56,8 @@ static inline float float_of(uint32_t u) {
     return x;
 }
 
-/* -- Small floats: one decoder and one encoder; M mantissa bits, K the kind of specials ------------ */
+/* -- Small floats: one decoder and one encoder; M mantissa bits, K the kind of specials
+ * ------------ */
 
 enum kind { IEEE, FN, FNUZ };
 
@@ -103,7 +100,9 @@ static inline uint32_t encode(float x, int bits, int M, int bias, enum kind K) {
 }
 
 /* bf16 is the upper half of an f32. */
-float attn__bf16_to_f32(uint16_t x) { return float_of((uint32_t)x << 16); }
+float attn__bf16_to_f32(uint16_t x) {
+    return float_of((uint32_t)x << 16);
+}
 
 uint16_t attn__f32_to_bf16(float x) {
     const uint32_t u = bits_of(x);
@@ -111,27 +110,37 @@ uint16_t attn__f32_to_bf16(float x) {
     return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x40 : rounded);
 }
 
-float attn__f16_to_f32(uint16_t x) { return decode(x, 16, 10, 15, IEEE); }
-uint16_t attn__f32_to_f16(float x) { return (uint16_t)encode(x, 16, 10, 15, IEEE); }
+float attn__f16_to_f32(uint16_t x) {
+    return decode(x, 16, 10, 15, IEEE);
+}
+uint16_t attn__f32_to_f16(float x) {
+    return (uint16_t)encode(x, 16, 10, 15, IEEE);
+}
 
-#define e4m3fn_to_f32(x) decode(x, 8, 3, 7, FN)
+#define e4m3fn_to_f32(x)   decode(x, 8, 3, 7, FN)
 #define e4m3fnuz_to_f32(x) decode(x, 8, 3, 8, FNUZ)
-#define e5m2_to_f32(x) decode(x, 8, 2, 15, IEEE)
+#define e5m2_to_f32(x)     decode(x, 8, 2, 15, IEEE)
 #define e5m2fnuz_to_f32(x) decode(x, 8, 2, 16, FNUZ)
-#define f32_to_e4m3fn(x) (uint8_t)encode(x, 8, 3, 7, FN)
-#define f32_to_e4m3fnuz(x) (uint8_t)encode(x, 8, 3, 8, FNUZ)
-#define f32_to_e5m2(x) (uint8_t)encode(x, 8, 2, 15, IEEE)
-#define f32_to_e5m2fnuz(x) (uint8_t)encode(x, 8, 2, 16, FNUZ)
+#define f32_to_e4m3fn(x)   (uint8_t) encode(x, 8, 3, 7, FN)
+#define f32_to_e4m3fnuz(x) (uint8_t) encode(x, 8, 3, 8, FNUZ)
+#define f32_to_e5m2(x)     (uint8_t) encode(x, 8, 2, 15, IEEE)
+#define f32_to_e5m2fnuz(x) (uint8_t) encode(x, 8, 2, 16, FNUZ)
 
-/* -- Integers: to nearest even, saturating; NaN gives 0 -------------------------------------------- */
+/* -- Integers: to nearest even, saturating; NaN gives 0
+ * -------------------------------------------- */
 
 static inline double clamp(double x, double lo, double hi) {
     return x >= lo ? (x <= hi ? rint(x) : hi) : x < lo ? lo : 0;
 }
-static inline int32_t to_i32(double x) { return (int32_t)clamp(x, INT32_MIN, INT32_MAX); }
-static inline uint8_t to_u8(double x) { return (uint8_t)clamp(x, 0, 255); }
+static inline int32_t to_i32(double x) {
+    return (int32_t)clamp(x, INT32_MIN, INT32_MAX);
+}
+static inline uint8_t to_u8(double x) {
+    return (uint8_t)clamp(x, 0, 255);
+}
 
-/* -- n elements ------------------------------------------------------------------------------------ */
+/* -- n elements
+ * ------------------------------------------------------------------------------------ */
 
 /* X(NAME, C type, to f32, from f32) */
 #define CONVERSIONS(X)                                                                             \
@@ -197,7 +206,8 @@ void attn__store_f32(void *to, int type, int64_t step, const float *from, int64_
     }
 }
 
-/* -- One element ----------------------------------------------------------------------------------- */
+/* -- One element
+ * ----------------------------------------------------------------------------------- */
 
 double attn__get(const void *at, int type) {
     if (type == ATTN_F64) {

@@ -1,4 +1,4 @@
-/* status.c: the last failure of a thread, the sizes of public structs, checked malloc, and the log.
+/* status.c: the last failure of a thread, public structs and their sizes, checked malloc, the log.
 
    Who calls it: every file that refuses something (attn__fail) or allocates (attn__alloc); plan.c
    writes the log. A message belongs to its thread and lives until the thread's next failure. */
@@ -18,8 +18,12 @@
 static _Thread_local char last_message[1024];
 static _Thread_local char last_arg[80];
 
-const char *attn_error(void) { return last_message; }
-const char *attn_error_arg(void) { return last_arg; }
+const char *attn_error(void) {
+    return last_message;
+}
+const char *attn_error_arg(void) {
+    return last_arg;
+}
 
 int attn__fail(int status, const char *arg, const char *format, ...) {
     va_list values;
@@ -31,7 +35,7 @@ int attn__fail(int status, const char *arg, const char *format, ...) {
 }
 
 #define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
+#define TEXT(x)  TEXT_(x)
 const char *attn_version(void) {
     return TEXT(ATTN_VERSION_MAJOR) "." TEXT(ATTN_VERSION_MINOR) "." TEXT(ATTN_VERSION_PATCH);
 }
@@ -39,12 +43,10 @@ const char *attn_version(void) {
 const char *attn_status_name(int status) {
     switch (status) {
 #define X(name, number, meaning)                                                                   \
-    case number:                                                                                   \
-        return #name;
+    case number: return #name;
         ATTN_STATUSES(X)
 #undef X
-    default:
-        return "unknown";
+    default: return "unknown";
     }
 }
 
@@ -53,12 +55,10 @@ size_t attn_sizeof(const char *struct_name) {
         const char *name;
         size_t size;
     } table[] = {
-#define ROW(name)                                                                                  \
-    { #name, sizeof(name) }
-        ROW(attn_blocks),      ROW(attn_call),    ROW(attn_capture),   ROW(attn_device_info),
-        ROW(attn_device_id),
-        ROW(attn_device_options), ROW(attn_dtype), ROW(attn_node),     ROW(attn_plan_info),
-        ROW(attn_symbol),      ROW(attn_tensor),  ROW(attn_window),
+#define ROW(name) {#name, sizeof(name)}
+        ROW(attn_blocks),    ROW(attn_call),           ROW(attn_capture), ROW(attn_device_info),
+        ROW(attn_device_id), ROW(attn_device_options), ROW(attn_dtype),   ROW(attn_node),
+        ROW(attn_plan_info), ROW(attn_symbol),         ROW(attn_tensor),  ROW(attn_window),
 #undef ROW
     };
     for (size_t i = 0; struct_name && i < sizeof table / sizeof table[0]; i++) {
@@ -77,18 +77,56 @@ void *attn__alloc(size_t bytes, const char *what) {
     return p;
 }
 
-/* -- The log: one JSON object a line, written by one call of write --------------------------------- */
+static int struct_size(const void *theirs, size_t known, const char *name) {
+    if (!theirs) {
+        return attn__fail(ATTN_INVALID, name, "the %s is NULL", name);
+    }
+    uint32_t size;
+    memcpy(&size, theirs, sizeof size);
+    if (size < sizeof size || size > known) {
+        return attn__fail(ATTN_INVALID, name, "the size of the %s is %u; sizeof(%s) is %zu here",
+                          name, size, name, known);
+    }
+    return (int)size;
+}
+
+int attn__struct_in(void *to, size_t known, const void *from, const char *name) {
+    const int size = struct_size(from, known, name);
+    ATTN_TRY(size);
+    memset(to, 0, known);
+    memcpy(to, from, (size_t)size);
+    return ATTN_OK;
+}
+
+int attn__struct_out(void *to, const void *from, size_t known, const char *name) {
+    const int size = struct_size(to, known, name);
+    ATTN_TRY(size);
+    memcpy((char *)to + sizeof(uint32_t), (const char *)from + sizeof(uint32_t),
+           (size_t)size - sizeof(uint32_t));
+    return ATTN_OK;
+}
+
+/* -- The log: one JSON object a line, written by one call of write
+ * --------------------------------- */
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t log_once = PTHREAD_ONCE_INIT;
 static int log_file = -1;
 static atomic_int log_level;
 
-static void log_hold(void) { pthread_mutex_lock(&log_lock); }
-static void log_drop(void) { pthread_mutex_unlock(&log_lock); }
-static void log_start(void) { pthread_atfork(log_hold, log_drop, log_drop); }
+static void log_hold(void) {
+    pthread_mutex_lock(&log_lock);
+}
+static void log_drop(void) {
+    pthread_mutex_unlock(&log_lock);
+}
+static void log_start(void) {
+    pthread_atfork(log_hold, log_drop, log_drop);
+}
 
-int attn__log_level(void) { return atomic_load_explicit(&log_level, memory_order_relaxed); }
+int attn__log_level(void) {
+    return atomic_load_explicit(&log_level, memory_order_relaxed);
+}
 
 int attn_log(const char *path, int level) {
     if (level < 0 || level > 2) {

@@ -1,0 +1,117 @@
+/* copy.c: attn_tensor_copy, a strided copy with conversion.
+
+   Who calls it: the public API; Lua's tensors for :to, :copy and every read and write of elements.
+   The outer axes are counted like an odometer, the last one is a loop:
+
+       axis     0 .. rank-2   rank-1
+                odometer      a run of elements: bits, or f32 by pieces, or one by one in double */
+#include "attn_int.h"
+
+#include <string.h>
+
+enum { MOST_RANK = 16, PIECE = 256 };
+
+typedef struct run {
+    int to_type, from_type;
+    int64_t n, to_step, from_step; /* elements */
+} run;
+
+static int exact_in_f32(int type) {
+    return type != ATTN_F64 && type != ATTN_I32;
+}
+
+static void copy_bits(const run *r, char *to, const char *from) {
+    const int64_t bytes = attn__type_bytes(r->to_type);
+    if (r->to_step == 1 && r->from_step == 1) {
+        memmove(to, from, (size_t)(r->n * bytes));
+        return;
+    }
+    for (int64_t i = 0; i < r->n; i++) {
+        memcpy(to + i * r->to_step * bytes, from + i * r->from_step * bytes, (size_t)bytes);
+    }
+}
+
+static void copy_run(const run *r, char *to, const char *from) {
+    const int64_t tb = attn__type_bytes(r->to_type), fb = attn__type_bytes(r->from_type);
+    if (r->to_type == r->from_type) {
+        copy_bits(r, to, from);
+    } else if (exact_in_f32(r->from_type)) {
+        float piece[PIECE];
+        for (int64_t i = 0; i < r->n; i += PIECE) {
+            const int64_t n = r->n - i < PIECE ? r->n - i : PIECE;
+            attn__load_f32(piece, from + i * r->from_step * fb, r->from_type, n, r->from_step);
+            attn__store_f32(to + i * r->to_step * tb, r->to_type, r->to_step, piece, n);
+        }
+    } else {
+        for (int64_t i = 0; i < r->n; i++) {
+            attn__set(to + i * r->to_step * tb, r->to_type,
+                      attn__get(from + i * r->from_step * fb, r->from_type));
+        }
+    }
+}
+
+static int check_shapes(const attn_tensor *to, const attn_tensor *from) {
+    if (to->ndim > MOST_RANK) {
+        return attn__fail(ATTN_SHAPE, "to", "to has rank %d; 0 to %d is allowed", to->ndim,
+                          MOST_RANK);
+    }
+    if (to->ndim != from->ndim) {
+        return attn__fail(ATTN_SHAPE, "from", "from has rank %d; %d is wanted, as to has",
+                          from->ndim, to->ndim);
+    }
+    int64_t st[MOST_RANK];
+    int empty = 0;
+    for (int i = 0; i < to->ndim; i++) {
+        st[i] = attn__stride(to, i);
+        empty |= to->shape[i] == 0;
+        if (to->shape[i] != from->shape[i]) {
+            return attn__fail(ATTN_SHAPE, "from",
+                              "from has extent %lld on axis %d; %lld is wanted, as to has",
+                              (long long)from->shape[i], i, (long long)to->shape[i]);
+        }
+    }
+    if (!empty && attn__overlaps(to->ndim, to->shape, st)) {
+        return attn__fail(ATTN_LAYOUT, "to",
+                          "to is written, but its strides put two elements in one place");
+    }
+    return ATTN_OK;
+}
+
+int attn_tensor_copy(attn_device *device, const attn_tensor *to, const attn_tensor *from,
+                     void *stream) {
+    ATTN_TRY(attn__device_check(device));
+    ATTN_TRY(attn__stream_check(device, stream));
+    ATTN_TRY(attn__tensor_check(device, to, "to", 0));
+    ATTN_TRY(attn__tensor_check(device, from, "from", 0));
+    ATTN_TRY(check_shapes(to, from));
+    run r = {attn__type_of(to), attn__type_of(from), 1, 1, 1};
+    const int outer = to->ndim > 0 ? to->ndim - 1 : 0;
+    if (to->ndim > 0) {
+        r = (run){r.to_type, r.from_type, to->shape[outer], attn__stride(to, outer),
+                  attn__stride(from, outer)};
+    }
+    for (int i = 0; i < to->ndim; i++) {
+        if (to->shape[i] == 0) {
+            return ATTN_OK;
+        }
+    }
+    const int64_t tb = attn__type_bytes(r.to_type), fb = attn__type_bytes(r.from_type);
+    char *t = (char *)to->data + to->byte_offset;
+    const char *f = (const char *)from->data + from->byte_offset;
+    int64_t at[MOST_RANK] = {0};
+    for (int axis = 0; axis >= 0;) {
+        copy_run(&r, t, f);
+        for (axis = outer - 1; axis >= 0; axis--) {
+            const int64_t ts = attn__stride(to, axis) * tb, fs = attn__stride(from, axis) * fb;
+            if (++at[axis] < to->shape[axis]) {
+                t += ts;
+                f += fs;
+                break;
+            }
+            t -= (at[axis] - 1) * ts;
+            f -= (at[axis] - 1) * fs;
+            at[axis] = 0;
+        }
+    }
+    return ATTN_OK;
+}
