@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# run.sh: runs every test and closes with "N passed, N failed".
+#
+#   tests/run.sh              installs what is missing first, unless ATTN_NO_SETUP=1; LUAJIT names an
+#                             interpreter, MODEL a folder of the sentence encoder's
+#
+#   bazel test //...                  everything with an optimised library
+#   bazel test --config=asan //...    the same under AddressSanitizer and UndefinedBehaviorSanitizer
+#   tests/house.sh                    compilers, exported names, installation, Lua, generated files
+#   tools/lint.sh                     the house's rules, linters
+#   examples/*                        each runs without arguments
+#
+# What each program printed stands in build/logs/. tests/count.awk counts it.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tools/setup.sh
+
+passed=0
+failed=0
+skipped=0
+mkdir -p build/logs
+rm -f build/logs/*
+
+# count NAME STATUS LOG: adds a program's tests to the sums, and prints its failures.
+count() {
+    local p f s
+    read -r p f s < <(awk -v failed="$(($2 != 0))" -f tests/count.awk "$3")
+    passed=$((passed + p))
+    failed=$((failed + f))
+    skipped=$((skipped + s))
+    printf '%-44s %6d passed %4d failed' "$1" "$p" "$f"
+    [ "$s" = 0 ] || printf ' %4d skipped' "$s"
+    [ "$2" = 0 ] || printf '   (status %s, %s)' "$2" "$3"
+    echo
+    if [ "$f" != 0 ]; then
+        grep -E -A 4 '^not ok|FAILED|^FAIL|[Ee]rror:|ERROR:|panic' "$3" | head -n 60 | sed 's/^/    /'
+    fi
+    grep -E '^skipped: |# skip' "$3" | sed 's/^/    /'
+}
+
+# program NAME COMMAND...
+program() {
+    local name=$1 log=build/logs/${1//[\/ ]/-}.log
+    shift
+    "$@" > "$log" 2>&1 < /dev/null
+    count "$name" $? "$log"
+}
+
+# bazel_test NAME OPTION...: every test target of the tree.
+bazel_test() {
+    local name=$1 status target result rest log all=build/logs/$1.log targets=0 bad=0
+    shift
+    bazel test --config=ci --keep_going "${environment[@]}" "$@" < /dev/null > "$all" 2>&1
+    status=$?
+    while read -r target result rest; do
+        [ "$result" != '(cached)' ] || result=${rest%% *}
+        log=${target#//}
+        log=.bazel/testlogs/${log/://}/test.log
+        targets=$((targets + 1))
+        case $result in
+        PASSED) count "$name $target" 0 "$log" ;;
+        *)
+            bad=$((bad + 1))
+            case $rest in *'TO BUILD'*) log=$all ;; esac
+            count "$name $target" 1 "$log"
+            ;;
+        esac
+    done < <(grep -E '^//[^ ]+ +(\(cached\) )?[A-Z]' "$all")
+    if [ "$targets" = 0 ] || { [ "$status" != 0 ] && [ "$bad" = 0 ]; }; then
+        count "$name" 1 "$all"
+    fi
+}
+
+began=$(date +%s)
+setup bazel=bazel-bootstrap g++=g++ /usr/include/catch2=catch2 "${LUAJIT:-luajit}=luajit" \
+    git=git pkg-config=pkg-config clang=clang lua5.1=lua5.1 luarocks=luarocks luacheck=lua-check \
+    cppcheck=cppcheck || exit 1
+setup_model || unset MODEL
+environment=()
+[ -z "${LUAJIT:-}" ] || environment+=("--repo_env=LUAJIT=$(command -v "$LUAJIT")")
+[ -z "${MODEL:-}" ] || environment+=("--test_env=MODEL=$MODEL")
+echo "set-up: $(($(date +%s) - began)) s"
+
+bazel_test bazel //...
+bazel_test asan --config=asan //...
+program house tests/house.sh
+program lint tools/lint.sh
+program quickstart examples/quickstart.sh
+for example in examples/*.lua; do
+    program "$example" env "LUA_PATH=lua/?.lua;;" "${LUAJIT:-luajit}" "$example"
+done
+
+echo "logs: build/logs, time: $(($(date +%s) - began)) s"
+line="$passed passed, $failed failed"
+[ "$skipped" = 0 ] || line="$line, $skipped skipped"
+echo "$line"
+[ "$failed" = 0 ]

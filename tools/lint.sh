@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# lint.sh: the house's rules that a tool can check, one TAP line each, and the linters that are installed.
+#
+#   tools/lint.sh             in a checkout; a linter that is not here is skipped, and said
+#
+# Who calls it: tests/run.sh.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+number=0
+failed=0
+
+# rule NAME: reads the violations from standard input; none is right.
+rule() {
+    local found
+    found=$(cat)
+    number=$((number + 1))
+    if [ -z "$found" ]; then
+        echo "ok $number - $1"
+    else
+        echo "not ok $number - $1"
+        printf '%s\n' "$found" | sed 's/^/# /'
+        failed=$((failed + 1))
+    fi
+}
+
+skip() { # TOOL
+    number=$((number + 1))
+    echo "ok $number - $1 # skip no $1"
+    echo "skipped: no $1"
+}
+
+# files PATTERN...: this project's files, committed or not, without what is ignored.
+files() { git ls-files -co --exclude-standard -- "$@" | grep -v '^tests/data/\|^tests/fuzz/corpus/'; }
+each() { files "$@" | xargs -r -d '\n' "${command[@]}"; }
+
+c_files=('*.c' '*.h' '*.cc')
+code=("${c_files[@]}" '*.lua' '*.sh' '*.bzl' '*BUILD' '.ci/run')
+# The public header is one file by design; these are generated.
+generated='^lua/attn/cdef\.lua$|^docs/(ops|errors|variants)\.md$'
+
+# -- Sizes ----------------------------------------------------------------------------------------------
+
+files "${code[@]}" | grep -vE "$generated|^lib/attn\.h\$" | while read -r file; do
+    lines=$(wc -l < "$file")
+    [ "$lines" -le 400 ] || echo "$file: $lines lines"
+done | rule 'files have at most 400 lines'
+
+# A function begins with a line that stands at the margin and ends at the next closing line there.
+command=(awk '
+    FNR == 1 { begin = 0 }
+    /^[A-Za-z_].*[({,]$/ || /^[A-Za-z_].*\) \{$/ || /^(local )?function / { if (!begin) { begin = FNR; name = $0 } }
+    /^\}/ || /^end/ || /^[^ ].*;$/ {
+        if (begin && FNR - begin + 1 > 60) { printf "%s:%d: %d lines: %s\n", FILENAME, begin, FNR - begin + 1, name }
+        begin = 0
+    }')
+each '*.c' '*.h' '*.lua' | rule 'functions have at most 60 lines'
+
+command=(awk '
+    FNR == 1 { off = 0 }
+    /clang-format off/ { off = 1 }
+    /clang-format on/ { off = 0 }
+    !off && length($0) > 100 { printf "%s:%d: %d columns\n", FILENAME, FNR, length($0) }')
+each "${code[@]}" | LC_ALL=C.UTF-8 grep -vE "$generated:" | rule 'lines have at most 100 columns'
+
+command=(grep -nHP '\t| +$')
+each "${code[@]}" '*.md' | rule 'no tabs, no blanks at the end of a line'
+
+# -- Words ------------------------------------------------------------------------------------------------
+
+files "${code[@]}" | grep -v 'BUILD$' | while read -r file; do
+    [ -s "$file" ] || continue
+    head -n 2 "$file" | grep -qE '^(/\*|//|--|#[^!]|""")' || echo "$file: no opening comment"
+done | rule 'every file opens with a comment'
+
+words='TODO|FIXME|XXX|not implemented|not yet implemented|\bstub\b|placeholder'
+command=(grep -nHwE "$words")
+each "${code[@]}" '*.md' | grep -v '^tools/lint\.sh:' | rule 'no words of unfinished work'
+
+command=(grep -nHE '(^|[^A-Za-z0-9_.])/(work|farm|home|root)/')
+each '*' | rule 'no paths of one machine'
+
+# Only these know vendors (attn.h: the numbers of DLPack).
+command=(grep -nHwiE 'nvidia|cuda|rocm|hip|amd')
+each 'lib/*.c' 'lib/*.h' | grep -vE '^lib/(target[_a-z0-9]*|gpu[_a-z0-9]*|jit[_a-z0-9]*|emu/.*|attn)\.[ch]:' |
+    rule 'vendors are named in lib/target* alone'
+
+# -- Linters -----------------------------------------------------------------------------------------------
+
+if command -v luacheck > /dev/null; then
+    files '*.lua' '*.rockspec' | xargs -d '\n' luacheck --quiet --no-color --codes 2>&1 |
+        grep -E ': \([EW]|^Critical' | rule 'luacheck'
+else
+    skip luacheck
+fi
+if command -v cppcheck > /dev/null; then
+    cppcheck --quiet --std=c11 --language=c --inline-suppr --enable=warning,portability \
+        --suppress=missingIncludeSystem -I lib lib/*.c examples/*.c 2>&1 | rule 'cppcheck'
+else
+    skip cppcheck
+fi
+if command -v shellcheck > /dev/null; then
+    files '*.sh' '.ci/run' | xargs -d '\n' shellcheck -x 2>&1 | rule 'shellcheck'
+else
+    skip shellcheck
+fi
+
+echo "1..$number"
+[ "$failed" = 0 ]
