@@ -207,7 +207,9 @@ int attn__bind(const attn_variant *v, const attn_capture *captures, int64_t n, i
                           captures ? "given" : "NULL", (long long)n);
     }
     uint8_t found[ATTN__MAX_SYMBOLS] = {0};
-    memset(bound, 0, (size_t)g->n_symbols * sizeof *bound);
+    if (g->n_symbols) {
+        memset(bound, 0, (size_t)g->n_symbols * sizeof *bound);
+    }
     for (int64_t i = 0; i < n; i++) {
         const char *const name = captures[i].name;
         const int symbol = name ? attn__symbol_find(g, name) : -1;
