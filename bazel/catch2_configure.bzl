@@ -1,8 +1,8 @@
 """@catch2//:main: the machine's Catch2, 2.13 or 3, with a main().
 
-Tests include <catch2/catch_all.hpp> where it exists (3), else <catch2/catch.hpp> (2.13). Version 2 is
-one header, whose main is compiled here once; version 3 brings a library. CATCH2_HOME names a prefix
-to look in before the usual ones.
+Tests include <catch2/catch_all.hpp> where it exists (3), else <catch2/catch.hpp> (2.13). Version 2
+is one header, whose main is compiled here once; version 3 brings a library. CATCH2_HOME names a
+prefix to look in before the usual ones.
 """
 
 _V2 = """

@@ -1,4 +1,4 @@
-"""@luajit//:defs.bzl: LUAJIT, the machine's interpreter; the environment variable of that name wins."""
+"""@luajit//:defs.bzl: LUAJIT, the interpreter: the variable of that name, else the machine's."""
 
 def _luajit_configure_impl(rctx):
     luajit = rctx.os.environ.get("LUAJIT", "") or rctx.which("luajit") or ""

@@ -1,7 +1,7 @@
 /* attention.c: attention from C, forward and backward, on memory of the caller.
 
-   A window of 128 keys with a learned slope per head, written as text; run on the fastest device that
-   is here and once more on the double-precision oracle, and the two compared.
+   A window of 128 keys with a learned slope per head, written as text; run on the fastest device
+   that is here and once more on the double-precision oracle, and the two compared.
 
        cc examples/attention.c $(pkg-config --cflags --libs attn) -o attention && ./attention
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# house.sh: what a user and a packager rely on, in TAP: the plain compiler line, warnings, exported names,
-# installation, linking, Lua from every place it may stand in, the rockspec, generated files.
+# house.sh: what a user and a packager rely on, in TAP: the plain compiler line, warnings, exported
+# names, installation, linking, Lua from every place it may stand in, the rockspec, generated files.
 #
-#   tests/house.sh            LUAJIT names an interpreter; what is not installed is skipped, and said
+#   tests/house.sh            LUAJIT names an interpreter; a test whose tool is missing is skipped
 #
 # Who calls it: tests/run.sh.
 set -u
@@ -43,7 +43,7 @@ same() {
     diff <(echo "$2") <(echo "$3")
 }
 
-# -- Compilers --------------------------------------------------------------------------------------
+# -- Compilers -------------------------------------------------------------------------------------
 
 plain_line() { "$1" -shared -fPIC -O2 lib/*.c -lm -ldl -lpthread -o "$tmp/plain-$1.so"; }
 quiet_library() { "$1" -std=c11 -Wall -Wextra -Werror -fsyntax-only lib/*.c; }
@@ -67,7 +67,7 @@ for cc in gcc clang clang-19 clang-22; do
     check "$cc takes the C example as C11 and C++17" warnings_of_example "$cc"
 done
 
-# -- The library ------------------------------------------------------------------------------------
+# -- The library -----------------------------------------------------------------------------------
 
 declared() {
     grep -v '^#' lib/attn.h | tr '\n' ' ' | grep -o 'ATTN_API [^;]*;' |
@@ -92,7 +92,8 @@ needed() {
     same 'libraries needed besides libc and libm' '' "$libraries"
 }
 soname() {
-    same soname libattn.so.0 "$(readelf -d build/libattn.so | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')"
+    same soname libattn.so.0 \
+        "$(readelf -d build/libattn.so | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')"
 }
 
 check 'tools/build.sh builds' tools/build.sh
@@ -101,7 +102,7 @@ check 'libattn.a has no foreign names' static_names
 check 'libattn.so needs nothing but the C library' needed
 check 'the SONAME is libattn.so.0' soname
 
-# -- Installation -----------------------------------------------------------------------------------
+# -- Installation ----------------------------------------------------------------------------------
 
 config() { PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config "$@"; }
 version() {
@@ -121,7 +122,7 @@ static_example() {
 }
 staged() {
     DESTDIR=$tmp/stage LIBDIR=/usr/lib/x LUADIR=/usr/share/lua/5.1 tools/install.sh /usr &&
-        (cd "$tmp/stage" && ls usr/include/attn.h usr/lib/x/libattn.so.0 usr/share/lua/5.1/attn.lua) &&
+        (cd "$tmp/stage/usr" && ls include/attn.h lib/x/libattn.so.0 share/lua/5.1/attn.lua) &&
         grep '^libdir=/usr/lib/x$' "$tmp/stage/usr/lib/x/pkgconfig/attn.pc"
 }
 
@@ -136,9 +137,9 @@ else
     skip 'the C example links by pkg-config' 'no pkg-config'
 fi
 
-# -- Lua ----------------------------------------------------------------------------------------------
+# -- Lua -------------------------------------------------------------------------------------------
 
-# lua FOLDER VARIABLE=VALUE...: requires attn in that folder with these variables alone, and runs it.
+# lua FOLDER VARIABLE=VALUE...: requires attn in that folder with these variables alone, and calls.
 lua() {
     local folder=$1
     shift
@@ -151,19 +152,18 @@ lua() {
         print(require 'attn.ffi'.path)")
 }
 five_one() {
-    local out
-    out=$(LUA_PATH='lua/?.lua;;' lua5.1 -e "require 'attn'" 2>&1)
-    echo "$out"
-    [ "$(echo "$out" | head -n 1)" = "lua5.1: attn needs LuaJIT, and this is Lua 5.1: run the script with luajit" ]
+    same sentence 'lua5.1: attn needs LuaJIT, and this is Lua 5.1: run the script with luajit' \
+        "$(LUA_PATH='lua/?.lua;;' lua5.1 -e "require 'attn'" 2>&1 | head -n 1)"
 }
 rock() {
-    luarocks --lua-version=5.1 --tree="$tmp/tree" make --no-manifest "$(ls attn-*.rockspec)" < /dev/null
+    luarocks --lua-version=5.1 --tree="$tmp/tree" make attn-*.rockspec < /dev/null
 }
 
 check 'Lua from the build tree' lua . "LUA_PATH=lua/?.lua;;"
 check 'Lua from the build tree, another folder' lua / "LUA_PATH=$PWD/lua/?.lua;;"
 check 'Lua with ATTN_LIBRARY' lua . "LUA_PATH=lua/?.lua;;" "ATTN_LIBRARY=$tmp/plain-gcc.so"
-check 'Lua from the prefix' lua / "LUA_PATH=$prefix/share/lua/5.1/?.lua;;" "LD_LIBRARY_PATH=$prefix/lib"
+check 'Lua from the prefix' lua / "LUA_PATH=$prefix/share/lua/5.1/?.lua;;" \
+    "LD_LIBRARY_PATH=$prefix/lib"
 if has lua5.1; then
     check 'plain Lua 5.1 gets a sentence' five_one
 else
@@ -178,7 +178,7 @@ else
     skip 'the rock' 'no luarocks'
 fi
 
-# -- Files that repeat others ---------------------------------------------------------------------------
+# -- Files that repeat others ----------------------------------------------------------------------
 
 versions() {
     same 'version in the rockspec name' "attn-$(version)-1.rockspec" "$(ls attn-*.rockspec)" &&
@@ -188,7 +188,8 @@ versions() {
 }
 check 'one version everywhere' versions
 for generator in tools/gen_*.lua; do
-    check "$generator: generated files are up to date" env "LUA_PATH=lua/?.lua;;" "$luajit" "$generator" --check
+    check "what $generator writes is up to date" \
+        env "LUA_PATH=lua/?.lua;;" "$luajit" "$generator" --check
 done
 
 echo "1..$number"

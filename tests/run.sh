@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # run.sh: runs every test and closes with "N passed, N failed".
 #
-#   tests/run.sh              installs what is missing first, unless ATTN_NO_SETUP=1; LUAJIT names an
-#                             interpreter, MODEL a folder of the sentence encoder's
+#   tests/run.sh              installs what is missing, unless ATTN_NO_SETUP=1; LUAJIT names
+#                             an interpreter, MODEL the sentence encoder's folder
 #
 #   bazel test //...                  everything with an optimised library
 #   bazel test --config=asan //...    the same under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -33,7 +33,7 @@ count() {
     [ "$2" = 0 ] || printf '   (status %s, %s)' "$2" "$3"
     echo
     if [ "$f" != 0 ]; then
-        grep -E -A 4 '^not ok|FAILED|^FAIL|[Ee]rror:|ERROR:|panic' "$3" | head -n 60 | sed 's/^/    /'
+        grep -E -A 4 '^not ok|FAIL|[Ee]rror:|ERROR:' "$3" | head -n 60 | sed 's/^/    /'
     fi
     grep -E '^skipped: |# skip' "$3" | sed 's/^/    /'
 }
@@ -48,7 +48,8 @@ program() {
 
 # bazel_test NAME OPTION...: every test target of the tree.
 bazel_test() {
-    local name=$1 status target result rest log all=build/logs/$1.log targets=0 bad=0
+    local name=$1 all=build/logs/$1.log targets=0 bad=0
+    local status target result rest log
     shift
     bazel test --config=ci --keep_going "${environment[@]}" "$@" < /dev/null > "$all" 2>&1
     status=$?

