@@ -103,7 +103,8 @@ enum { ATTN__MAX_RANK = 4, ATTN__MAX_NODES = 20000, ATTN__MAX_SYMBOLS = 64, ATTN
 enum attn__vt { VT_BOOL, VT_I32, VT_F32 };
 
 typedef struct attn__node {
-    uint8_t op, type, n, pad; /* enum attn__op, enum attn__vt, number of arguments */
+    uint8_t op, type, n; /* enum attn__op, enum attn__vt, number of arguments */
+    uint8_t height;      /* of the tree below, at most 255; attn__node_add sets it */
     int32_t sym;              /* leaf or symbol number; else 0 */
     union {
         int32_t arg[ATTN__MAX_RANK]; /* unused ones are -1 */
@@ -139,12 +140,13 @@ struct attn_variant {
     char *text; /* canonical */
 };
 
-/* -- expr.c, expr_fold.c: construction; all return a node number or a status --------------------- */
+/* -- expr.c, expr_op.c, expr_fold.c: construction; all return a node number or a status --------------------- */
 int attn__graph_init(attn_graph *g);
 void attn__graph_clear(attn_graph *g);
 int attn__node_add(attn_graph *g, attn__node node); /* shares; no folding, no checks */
 int attn__op(attn_graph *g, int op, int a, int b, int c); /* checks, promotes, folds, shares */
-int attn__fold(attn_graph *g, int op, int a, int b, int c); /* expr_fold.c: -> node, or 0x7fffffff */
+int attn__fold(attn_graph *g, int op, int a, int b, int c); /* a node, or ATTN__NO_FOLD */
+enum { ATTN__NO_FOLD = 0x7fffffff };
 int attn__leaf(attn_graph *g, int leaf);
 int attn__const_f(attn_graph *g, float x);
 int attn__const_i(attn_graph *g, int32_t x);
@@ -156,6 +158,32 @@ int attn__verify(const attn_graph *g); /* every node well typed, arguments befor
 /* Copies `root` of `from` into `to`, every leaf s replaced by node s_node of `to` (-1: kept). */
 int attn__graph_import(attn_graph *to, const attn_graph *from, int root, int s_node);
 const char *attn__op_name(int op);
+/* The table of ATTN_OPS at run time: name, text, number of arguments, type rule. */
+enum attn__rule {
+    RULE_N_N,
+    RULE_F_F,
+    RULE_I_I,
+    RULE_B_B,
+    RULE_NN_N,
+    RULE_FF_F,
+    RULE_II_I,
+    RULE_BB_B,
+    RULE_NN_B,
+    RULE_EE_B,
+    RULE_BTT_T,
+    RULE_I_F,
+    RULE_F_I
+};
+typedef struct attn__op_info {
+    const char *name, *text;
+    uint8_t n, rule;
+} attn__op_info;
+extern const attn__op_info attn__ops[]; /* indexed by enum attn__op, up to OP_leaf */
+extern const char *const attn__leaf_names[LEAF_COUNT];
+const char *attn__vt_name(int type); /* "bool", "i32", "f32" */
+int attn__reserved(const char *name, size_t length); /* 1: cannot name a tensor or parameter */
+/* An order of nodes that depends on what they are, not on their numbers: < 0, 0, > 0. */
+int attn__compare(const attn_graph *g, int a, int b);
 
 /* -- expr_compose.c: split into score and mask, composition ------------------------------------- */
 /* Splits select trees with -inf or bool results into a score and a mask (both nodes of g). */
@@ -166,6 +194,11 @@ int attn__variant_new(attn_graph *g, int score, int mask, attn_variant **out); /
 int attn__print(const attn_graph *g, int score, int mask, char **text); /* malloc'ed; whole variant */
 int attn__print_node(const attn_graph *g, int node, char **text);
 int attn__parse(const char *text, attn_graph *g, int *root);
+/* Shortest decimal text that reads back to the same f32, and the f32 of a decimal text; both with a
+   '.' in every locale. float_parse: ATTN_PARSE if it does not fit. */
+enum { ATTN__FLOAT_TEXT = 32 };
+void attn__float_text(float x, char text[ATTN__FLOAT_TEXT]);
+int attn__float_parse(const char *text, size_t length, float *x);
 
 /* -- Values of what a variant reads ---------------------------------------------------------------- */
 /* One value per symbol, in the graph's order. Offsets in elements; n and st by index position. */
