@@ -1,0 +1,83 @@
+/* cpu_tile.h: the loops on tiles that an instruction set can speed up, as a table of functions.
+
+   Who calls it: cpu.c picks a table when a plan is made; cpu_score, cpu_fwd and cpu_bwd work through
+   it. cpu_loops.h has the loops; cpu_base, cpu_avx2 and cpu_avx512 compile them. A new instruction
+   set is a new table, and every table gives the same bits:
+
+   - An element of a product is a sum over k = 0, 1, 2, ..., each term rounded, then added: never a
+     sum of parts that a vector's length or a tile's edge would choose.
+   - A sum along a row has 16 lanes, column j in lane j % 16, added as a tree at the end.
+   - Products and sums are never contracted.
+
+   Tiles are f32, row-major, 64-byte aligned, with a leading dimension that is a multiple of LANES:
+
+            BN keys                       Leading dimensions: a row of S and P has BN columns, a row
+          +---------+                     of q, k, v, o is D or DV rounded up to LANES, its end zero.
+       BM | S, P    |  BM query rows
+          +---------+                     K stands transposed, kt[D][BN], so that S = Q K^T is a sum
+                                          of rows of kt. */
+#ifndef ATTN_CPU_TILE_H
+#define ATTN_CPU_TILE_H
+
+#include "attn_int.h"
+
+enum { ATTN__BM = 64, ATTN__BN = 128, ATTN__LANES = 16 };
+
+static inline int attn__round_lanes(int64_t n) {
+    return (int)((n + ATTN__LANES - 1) / ATTN__LANES * ATTN__LANES);
+}
+
+enum attn__row_state {
+    ROW_EMPTY,   /* no visible pair in this row of the tile */
+    ROW_VISIBLE, /* at least one */
+    ROW_NAN      /* a visible score is NaN or +inf */
+};
+
+/* What one row of a backward tile needs besides its scores. */
+typedef struct attn__grad_row {
+    float lse, c;     /* c = dO.O - dLSE */
+    float row_scale;  /* of s = row_scale * key_scale[j] * (q . k_j) */
+    const float *key_scale; /* [n] or NULL: 1 */
+    const float *w;   /* [n] or NULL: 1; weight of p in the output, 0 where dropped */
+    const float *ds;  /* [n] or NULL: 1; d score / d s */
+} attn__grad_row;
+
+typedef struct attn__tile_ops {
+    const char *name;
+    /* c[m][n] = a[m][k] b[k][n], or c[m][n] += it. a[i][l] is a[i * a_row + l * a_col]; n a multiple
+       of LANES; rows of b and c aligned. */
+    void (*mul)(float *c, int c_ld, const float *a, int a_row, int a_col, const float *b, int b_ld,
+                int m, int n, int k, int add);
+    /* to[cols][LANES] = transpose of from[LANES][cols]; cols a multiple of 4. */
+    void (*transpose)(float *to, int to_ld, const float *from, int from_ld, int cols);
+    /* 1 if every element of x[rows][n] is finite; n a multiple of LANES. */
+    int (*finite)(const float *x, int ld, int rows, int n);
+    /* x[n] = (x * by_each[j]) * by; by_each may be NULL. n a multiple of LANES. */
+    void (*scale)(float *x, const float *by_each, float by, int n);
+    /* on[j] = -1 where mask[j] and block[j] are not 0 (NULL: so everywhere) and s[j] is not -inf,
+       else 0. */
+    void (*visible)(int32_t *on, const int32_t *mask, const int32_t *block, const float *s, int n);
+    /* A step of the online softmax. Columns 0..n count whose on[j] is -1 (NULL: all) and whose score
+       is not -inf; on_out[0..n) says which. ROW_VISIBLE: m and l take them in, p has
+       exp(score - m), 0 elsewhere, and corr is what older sums are to be multiplied by. Otherwise p
+       is 0 and m, l stay. p may be score; p is written up to n rounded up to LANES. */
+    int (*softmax)(float *p, const float *score, const int32_t *on, int n, float *m, float *l,
+                   float *corr, int32_t *on_out);
+    /* Backward of a row: p = exp(score - lse) where visible; on entry dp[n] = dO . v_j;
+         g_score = p (w dp - c)                          d loss / d score, what captures need
+         g_dot   = g_score ds key_scale row_scale        d loss / d (q . k_j)
+         p_out   = p w                                   d out / d v_j
+       all 0 where not visible. g_dot may be dp, p_out may be score. */
+    void (*grad)(float *p_out, float *g_dot, float *g_score, const float *score, const float *dp,
+                 const int32_t *on, int n, const attn__grad_row *row, int32_t *on_out);
+} attn__tile_ops;
+
+/* The i-th table that this processor can run, the fastest first; NULL past the end. */
+const attn__tile_ops *attn__tile_ops_at(int i);
+
+extern const attn__tile_ops attn__ops_base;
+#if defined(__x86_64__)
+extern const attn__tile_ops attn__ops_avx2, attn__ops_avx512;
+#endif
+
+#endif
