@@ -122,6 +122,10 @@ int attn__problem_new(const attn_device *device, int direction, const attn_call 
                       const attn_variant *variant, int planning, struct attn__bound *bound,
                       attn__problem *problem);
 
+/* Sets origins and totals; the problem's sizes and dropout are known. */
+int attn__origins_in(const attn_call *call, attn__problem *p);
+
+/* -- sequence.c -------------------------------------------------------------------------------- */
 /* One sequence, lengths clamped to what memory holds. Local rows are 0..nq; local row r stands at
    memory row q_row + r of its tensors (batch index `mb` there: 0 if packed). */
 typedef struct attn__seq {
@@ -141,6 +145,9 @@ void attn__clear_unused(const attn__problem *p);
    row: local row of its sequence. */
 float attn__scale_at(const attn__view *t, int heads, const attn__problem *p, int64_t b, int64_t h,
                      int64_t row);
+
+/* Refuses lengths that attn__sequence would clamp. */
+int attn__check_lengths(const attn__problem *p);
 
 /* -- dropout.c: Philox4x32-7 (Salmon et al. 2011) --------------------------------------------------- */
 void attn__philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]);

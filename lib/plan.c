@@ -1,0 +1,321 @@
+/* plan.c: plans and runs.
+
+   Who calls it: the public API. A plan is a checked problem without pointers, the engine's state
+   and a workspace size; a run is the same check with pointers, compared with the plan, then the
+   engine:
+
+       attn_plan_new   attn__problem_new (planning) -> engine->plan
+       attn_run        attn__problem_new -> within_plan -> engine->run      allocates nothing */
+#define _POSIX_C_SOURCE 200809L
+#include "expr.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char *direction_name(const attn__problem *p) {
+    return p->direction == ATTN_FORWARD ? "forward" : "backward";
+}
+
+/* -- The log
+ * ----------------------------------------------------------------------------------------- */
+
+/* Text as the inside of a JSON string; NULL without memory. Released by free. */
+static char *json_text(const char *text) {
+    char *const out = malloc(6 * strlen(text) + 1);
+    char *at = out;
+    for (const char *c = text; out && *c; c++) {
+        if (*c == '"' || *c == '\\') {
+            *at++ = '\\';
+            *at++ = *c;
+        } else if ((unsigned char)*c < 0x20) {
+            at += sprintf(at, "\\u%04x", *c);
+        } else {
+            *at++ = *c;
+        }
+    }
+    if (out) {
+        *at = 0;
+    }
+    return out;
+}
+
+#define SIZES "\"B\":%lld,\"H\":%lld,\"HK\":%lld,\"NQ\":%lld,\"NK\":%lld,\"D\":%lld,\"DV\":%lld"
+#define SIZES_OF(p)                                                                                \
+    (long long)(p)->B, (long long)(p)->H, (long long)(p)->HK, (long long)(p)->NQ,                  \
+        (long long)(p)->NK, (long long)(p)->D, (long long)(p)->DV
+
+static void log_plan(const attn_plan *plan) {
+    const attn__problem *const p = &plan->problem;
+    char *const text = json_text(attn_variant_text(plan->variant));
+    attn__log_write(1,
+                    "{\"event\":\"plan\",\"version\":\"%s\",\"device\":\"%s\",\"kernel\":\"%s\","
+                    "\"direction\":\"%s\",\"type\":\"%s\"," SIZES ",\"workspace\":%llu,"
+                    "\"variant\":\"%s\"}",
+                    attn_version(), plan->device->name, plan->kernel, direction_name(p),
+                    attn__type_name(p->q.type), SIZES_OF(p), (unsigned long long)plan->workspace,
+                    text ? text : "");
+    free(text);
+}
+
+static void log_run(const attn_plan *plan, const attn__problem *p, double seconds, int status) {
+    attn__log_write(2,
+                    "{\"event\":\"run\",\"device\":\"%s\",\"kernel\":\"%s\",\"direction\":\"%s\","
+                    "\"type\":\"%s\"," SIZES ",\"seconds\":%.9f,\"status\":\"%s\"}",
+                    plan->device->name, plan->kernel, direction_name(p), attn__type_name(p->q.type),
+                    SIZES_OF(p), seconds, attn_status_name(status));
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* -- Plans
+ * ------------------------------------------------------------------------------------------- */
+
+static int plan_fill(attn_plan *plan, int direction, const attn_call *shapes,
+                     const attn_variant *variant) {
+    if (variant) {
+        /* Counting is no change that anyone sees. */
+        plan->variant = attn_variant_retain((attn_variant *)variant);
+    } else {
+        ATTN_TRY(attn_variant_compose(NULL, 0, &plan->variant));
+    }
+    const size_t symbols = (size_t)plan->variant->graph.n_symbols;
+    plan->bound = attn__alloc(symbols * sizeof *plan->bound, "a plan");
+    if (!plan->bound) {
+        return ATTN_MEMORY;
+    }
+    ATTN_TRY(attn__problem_new(plan->device, direction, shapes, plan->variant, 1, plan->bound,
+                               &plan->problem));
+    return plan->engine->plan(plan);
+}
+
+int attn_plan_new(attn_device *device, int direction, const attn_call *shapes,
+                  const attn_variant *variant, attn_plan **plan) {
+    if (!plan) {
+        return attn__fail(ATTN_INVALID, "plan", "plan is NULL; a place for the handle is wanted");
+    }
+    *plan = NULL;
+    ATTN_TRY(attn__device_check(device));
+    attn_plan *const made = attn__alloc(sizeof *made, "a plan");
+    if (!made) {
+        return ATTN_MEMORY;
+    }
+    *made = (attn_plan){.refs = 1, .device = attn_device_retain(device), .engine = device->engine};
+    const int status = plan_fill(made, direction, shapes, variant);
+    if (status < 0) {
+        attn_plan_release(made);
+        return status;
+    }
+    if (attn__log_level() >= 1) {
+        log_plan(made);
+    }
+    *plan = made;
+    return ATTN_OK;
+}
+
+attn_plan *attn_plan_retain(attn_plan *plan) {
+    if (plan) {
+        __atomic_fetch_add(&plan->refs, 1, __ATOMIC_RELAXED);
+    }
+    return plan;
+}
+
+void attn_plan_release(attn_plan *plan) {
+    if (plan && __atomic_sub_fetch(&plan->refs, 1, __ATOMIC_ACQ_REL) == 0) {
+        if (plan->state) {
+            plan->engine->release(plan);
+        }
+        free(plan->bound);
+        attn_variant_release(plan->variant);
+        attn_device_release(plan->device);
+        free(plan);
+    }
+}
+
+/* -- What a plan tells
+ * ------------------------------------------------------------------------------- */
+
+enum { BLOCK = 128 }; /* rows and keys of a block that is counted */
+
+/* Blocks of head 0 of the longest sequence, and its visible pairs: a part block counts half. */
+static double count_blocks(const attn__problem *p, attn_plan_info *info) {
+    const double nq = (double)(p->nq_all ? p->nq_all : p->NQ);
+    const double nk = (double)(p->nk_all ? p->nk_all : p->NK);
+    const double shift = p->flags & ATTN_TOP_LEFT ? 0 : nk - nq;
+    const double leaf[LEAF_COUNT] = {
+        [LEAF_b] = (double)p->b0,
+        [LEAF_h] = (double)p->h0,
+        [LEAF_nq] = nq,
+        [LEAF_nk] = nk,
+        [LEAF_nh] = (double)p->nh,
+        [LEAF_hk] = (double)p->hk,
+        [LEAF_batch] = (double)p->batch,
+    };
+    attn__box box = {.bound = p->bound};
+    for (int i = 0; i < LEAF_COUNT; i++) {
+        box.leaf[i] = (attn__range){leaf[i], leaf[i], 0};
+    }
+    double pairs = 0;
+    for (int64_t row = 0; row < p->NQ; row += BLOCK) {
+        const int64_t end = row + BLOCK < p->NQ ? row + BLOCK : p->NQ;
+        const double first = (double)(p->i0 + row), last = (double)(p->i0 + end - 1);
+        box.leaf[LEAF_i] = (attn__range){first, last, 0};
+        box.leaf[LEAF_q] = (attn__range){first + shift, last + shift, 0};
+        attn__run run;
+        for (int32_t at = 0; attn__runs(&p->variant->graph, p->variant->mask, &box, p->k0,
+                                        (int32_t)p->NK, BLOCK, &at, &run, 1) == 1;) {
+            const int full = run.class_ == CLASS_FULL;
+            const int64_t n = (run.end - run.begin + BLOCK - 1) / BLOCK;
+            *(full ? &info->blocks_full : &info->blocks_part) += n;
+            pairs += (full ? 1 : 0.5) * (double)(end - row) * (double)(run.end - run.begin);
+        }
+    }
+    info->blocks = (p->NQ + BLOCK - 1) / BLOCK * ((p->NK + BLOCK - 1) / BLOCK);
+    return pairs;
+}
+
+static double bytes_of(const attn__problem *p) {
+    const attn__view *const views[] = {&p->q,    &p->k,     &p->v,       &p->o,       &p->dout,
+                                       &p->dq,   &p->dk,    &p->dv,      &p->lse,     &p->dlse,
+                                       &p->sink, &p->dsink, &p->q_scale, &p->k_scale, &p->v_scale};
+    double bytes = 0;
+    for (size_t i = 0; i < sizeof views / sizeof views[0]; i++) {
+        const attn__view *const t = views[i];
+        bytes += (double)t->n[0] * (double)t->n[1] * (double)t->n[2] * (double)t->n[3] * t->bytes;
+    }
+    return bytes;
+}
+
+int attn_plan_query(const attn_plan *plan, attn_plan_info *info) {
+    if (!plan) {
+        return attn__fail(ATTN_INVALID, "plan", "plan is NULL; a handle is wanted");
+    }
+    const attn__problem *const p = &plan->problem;
+    attn_plan_info all = {.size = sizeof all, .workspace = plan->workspace, .bytes = bytes_of(p)};
+    const double pairs = (double)p->B * (double)p->H * count_blocks(p, &all);
+    /* Products: q k, p v; and backward q k, dout v, ds k, ds q, p dout. */
+    const double D = (double)p->D, DV = (double)p->DV;
+    all.flops = 2 * pairs * (p->direction == ATTN_FORWARD ? D + DV : 3 * D + 2 * DV);
+    memcpy(all.kernel, plan->kernel, sizeof all.kernel);
+    return attn__struct_out(info, &all, sizeof all, "attn_plan_info");
+}
+
+/* -- Runs
+ * -------------------------------------------------------------------------------------------- */
+
+static int same_tensors(const attn__problem *plan, const attn__problem *run) {
+#define ROW(name)                                                                                  \
+    { #name, offsetof(attn__problem, name) }
+    static const struct {
+        const char *name;
+        size_t at;
+    } views[] = {ROW(q),       ROW(k),
+                 ROW(v),       ROW(o),
+                 ROW(lse),     ROW(dout),
+                 ROW(dlse),    ROW(dq),
+                 ROW(dk),      ROW(dv),
+                 ROW(sink),    ROW(dsink),
+                 ROW(q_scale), ROW(k_scale),
+                 ROW(v_scale), {"blocks", offsetof(attn__problem, block_counts)}};
+#undef ROW
+    for (size_t i = 0; i < sizeof views / sizeof views[0]; i++) {
+        const int a = ((const attn__view *)((const char *)plan + views[i].at))->type;
+        const int b = ((const attn__view *)((const char *)run + views[i].at))->type;
+        if (a != b) {
+            return attn__fail(ATTN_MISMATCH, views[i].name, "%s is %s; the plan was made with %s",
+                              views[i].name, b ? attn__type_name(b) : "NULL",
+                              a ? attn__type_name(a) : "NULL");
+        }
+    }
+    const struct {
+        const char *name;
+        int plan, run;
+    } lengths[] = {{"q_offsets", plan->has_q_offsets, run->has_q_offsets},
+                   {"k_offsets", plan->has_k_offsets, run->has_k_offsets},
+                   {"q_used", plan->has_q_used, run->has_q_used},
+                   {"k_used", plan->has_k_used, run->has_k_used},
+                   {"dropout", plan->drop_threshold > 0, run->drop_threshold > 0}};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        if (lengths[i].plan != lengths[i].run) {
+            return attn__fail(ATTN_MISMATCH, lengths[i].name, "%s is %s; the plan was made %s it",
+                              lengths[i].name, lengths[i].run ? "given" : "not given",
+                              lengths[i].plan ? "with" : "without");
+        }
+    }
+    return ATTN_OK;
+}
+
+static int64_t whole(int64_t total, int64_t here) {
+    return total ? total : here;
+}
+
+/* Some numbers are the plan's, others at most the plan's. */
+static int within_plan(const attn__problem *plan, const attn__problem *run) {
+    ATTN_TRY(same_tensors(plan, run));
+    const struct {
+        const char *arg, *name;
+        int64_t plan, run;
+        int equal;
+    } sizes[] = {
+        {"flags", "flags", plan->flags, run->flags, 1},
+        {"q", "heads of q", plan->H, run->H, 1},
+        {"k", "heads of k", plan->HK, run->HK, 1},
+        {"q", "head dimension of q", plan->D, run->D, 1},
+        {"v", "head dimension of v", plan->DV, run->DV, 1},
+        {"blocks.bm", "blocks.bm", plan->block_m, run->block_m, 1},
+        {"blocks.bn", "blocks.bn", plan->block_n, run->block_n, 1},
+        {"q", "batch", plan->B, run->B, 0},
+        {"q", "rows of q", plan->TQ, run->TQ, 0},
+        {"k", "rows of k", plan->TK, run->TK, 0},
+        {"q_longest", "longest sequence of q", plan->NQ, run->NQ, 0},
+        {"k_longest", "longest sequence of k", plan->NK, run->NK, 0},
+        {"blocks.indices", "last extent of blocks.indices", plan->block_most, run->block_most, 0},
+        {"batch", "total batch", plan->batch, run->batch, 0},
+        {"nh", "total nh", plan->nh, run->nh, 0},
+        {"hk", "total hk", plan->hk, run->hk, 0},
+        {"nq", "total nq", whole(plan->nq_all, plan->NQ), whole(run->nq_all, run->NQ), 0},
+        {"nk", "total nk", whole(plan->nk_all, plan->NK), whole(run->nk_all, run->NK), 0},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const int64_t a = sizes[i].plan, b = sizes[i].run;
+        if (sizes[i].equal ? a != b : b > a) {
+            return attn__fail(ATTN_MISMATCH, sizes[i].arg, "the %s is %lld; the plan allows %s%lld",
+                              sizes[i].name, (long long)b, sizes[i].equal ? "" : "up to ",
+                              (long long)a);
+        }
+    }
+    return ATTN_OK;
+}
+
+int attn_run(const attn_plan *plan, const attn_call *call, void *workspace, void *stream) {
+    if (!plan) {
+        return attn__fail(ATTN_INVALID, "plan", "plan is NULL; a handle is wanted");
+    }
+    ATTN_TRY(attn__stream_check(plan->device, stream));
+    if (plan->workspace > 0 && !workspace) {
+        return attn__fail(ATTN_INVALID, "workspace", "workspace is NULL; the plan needs %llu bytes",
+                          (unsigned long long)plan->workspace);
+    }
+    if ((uintptr_t)workspace % 64) {
+        return attn__fail(ATTN_LAYOUT, "workspace",
+                          "workspace lies at %p; a multiple of 64 is allowed", workspace);
+    }
+    attn__problem problem;
+    attn__bound bound[ATTN__MAX_SYMBOLS];
+    ATTN_TRY(attn__problem_new(plan->device, plan->problem.direction, call, plan->variant, 0, bound,
+                               &problem));
+    ATTN_TRY(within_plan(&plan->problem, &problem));
+    const int timed = attn__log_level() >= 2;
+    const double begin = timed ? now() : 0;
+    const int status = plan->engine->run(plan, &problem, workspace);
+    if (timed) {
+        log_run(plan, &problem, now() - begin, status);
+    }
+    return status;
+}
