@@ -69,6 +69,9 @@ int attn__overlaps(int rank, const int64_t *n, const int64_t *st);
 
 /* -- device.c -------------------------------------------------------------------------------------- */
 int attn__device_check(const attn_device *device); /* refuses NULL */
+/* Rows of the last axis in order: moves `at` to the next one, 0 after the last. No extent is 0; `index`
+   has an entry per axis, all 0 at first. */
+int attn__next_row(const attn_tensor *t, int64_t *index, char **at);
 int attn__stream_check(const attn_device *device, const void *stream);
 
 /* -- target.c: the kinds of chips that this version cannot use -------------------------------------- */

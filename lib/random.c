@@ -14,13 +14,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { TERMS = 8 };
+enum { TERMS = 8, MOST_RANK = 16 };
 
 /* Natural logarithm of a finite x > 0: x = 2^e m with m in [3/4, 3/2), then
    log m = 2 (s + s^3/3 + s^5/5 ...) of s = (m - 1) / (m + 1), |s| <= 1/5. */
 static double log_series(double x) {
-    static const double odd[TERMS] = {1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13,
-                                      1.0 / 15};
+    static const double odd[TERMS] = {1.0,     1.0 / 3,  1.0 / 5,  1.0 / 7,
+                                      1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15};
     const double ln2 = 0.693147180559945309417;
     uint64_t u;
     memcpy(&u, &x, sizeof u);
@@ -41,7 +41,8 @@ static double log_series(double x) {
     return e * ln2 + 2.0 * s * sum;
 }
 
-/* Sine and cosine of a in [0, pi/2]: Taylor, nested: sin a = a (1 - a^2/2*3 (1 - a^2/4*5 (...))). */
+/* Sine and cosine of a in [0, pi/2]: Taylor, nested: sin a = a (1 - a^2/2*3 (1 - a^2/4*5 (...))).
+ */
 static void sin_cos(double a, double *sine, double *cosine) {
     static const double f[TERMS] = {1.0 / 6,   1.0 / 20,  1.0 / 42,  1.0 / 72,
                                     1.0 / 110, 1.0 / 156, 1.0 / 210, 1.0 / 272};
@@ -70,9 +71,11 @@ static void normal_pair(uint32_t w0, uint32_t w1, float *x, float *y) {
     *y = (float)(r * (quarter == 0 ? s : quarter == 1 ? c : quarter == 2 ? -s : -c));
 }
 
-/* Elements 4g .. 4g+3. Word 3 of the counter keeps clear of dropout's, word 2 names the distribution. */
+/* Elements 4g .. 4g+3. Word 3 of the counter keeps clear of dropout's, word 2 names the
+ * distribution. */
 static void block(int distribution, uint64_t seed, uint64_t g, float out[4]) {
-    const uint32_t counter[4] = {(uint32_t)g, (uint32_t)(g >> 32), (uint32_t)distribution, 0xffffffffu};
+    const uint32_t counter[4] = {(uint32_t)g, (uint32_t)(g >> 32), (uint32_t)distribution,
+                                 0xffffffffu};
     uint32_t w[4];
     attn__philox(seed, counter, w);
     if (distribution == ATTN_NORMAL) {
@@ -101,9 +104,7 @@ static void row(char *to, int type, int64_t step, int64_t n, int distribution, u
 }
 
 static int check(const attn_device *device, const attn_tensor *t, int distribution) {
-    if (!device) {
-        return attn__fail(ATTN_INVALID, "device", "device is NULL");
-    }
+    ATTN_TRY(attn__device_check(device));
     if (!t) {
         return attn__fail(ATTN_INVALID, "tensor", "tensor is NULL");
     }
@@ -118,8 +119,9 @@ static int check(const attn_device *device, const attn_tensor *t, int distributi
         return attn__fail(ATTN_DTYPE, "tensor", "tensor is %s; floating-point types are allowed",
                           attn__type_name(type));
     }
-    if (t->ndim > 32) {
-        return attn__fail(ATTN_SHAPE, "tensor", "tensor has rank %d; 0 to 32 is allowed", t->ndim);
+    if (t->ndim > MOST_RANK) {
+        return attn__fail(ATTN_SHAPE, "tensor", "tensor has rank %d; 0 to %d is allowed", t->ndim,
+                          MOST_RANK);
     }
     return ATTN_OK;
 }
@@ -132,22 +134,22 @@ int attn_random(attn_device *device, const attn_tensor *tensor, int distribution
     const int last = tensor->ndim - 1;
     const int64_t n = last < 0 ? 1 : tensor->shape[last];
     const int64_t step = last < 0 ? 1 : attn__stride(tensor, last);
-    int64_t rows = 1, index[32] = {0};
-    for (int i = 0; i < last; i++) {
-        rows *= tensor->shape[i];
+    int64_t index[MOST_RANK] = {0}, st[MOST_RANK];
+    for (int i = 0; i <= last; i++) {
+        if (tensor->shape[i] == 0) {
+            return ATTN_OK;
+        }
+        st[i] = attn__stride(tensor, i);
+    }
+    if (attn__overlaps(tensor->ndim, tensor->shape, st)) {
+        return attn__fail(ATTN_LAYOUT, "tensor",
+                          "tensor is written, but its strides put two elements in one place");
     }
     char *at = (char *)tensor->data + tensor->byte_offset;
-    for (int64_t r = 0; r < rows && n > 0; r++) {
-        row(at, type, step, n, distribution, seed, (uint64_t)r * (uint64_t)n);
-        for (int i = last - 1; i >= 0; i--) {
-            const int64_t st = attn__stride(tensor, i) * attn__type_bytes(type);
-            at += st;
-            if (++index[i] < tensor->shape[i]) {
-                break;
-            }
-            at -= st * tensor->shape[i];
-            index[i] = 0;
-        }
-    }
+    uint64_t first = 0;
+    do {
+        row(at, type, step, n, distribution, seed, first);
+        first += (uint64_t)n;
+    } while (attn__next_row(tensor, index, &at));
     return ATTN_OK;
 }

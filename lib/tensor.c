@@ -154,3 +154,17 @@ int attn__tensor_view(const attn_device *device, const attn_tensor *t, const att
     }
     return ATTN_OK;
 }
+
+int attn__next_row(const attn_tensor *t, int64_t *index, char **at) {
+    const int bytes = attn__type_bytes(attn__type_of(t));
+    for (int i = t->ndim - 2; i >= 0; i--) {
+        const int64_t st = attn__stride(t, i) * bytes;
+        if (++index[i] < t->shape[i]) {
+            *at += st;
+            return 1;
+        }
+        *at -= st * (t->shape[i] - 1);
+        index[i] = 0;
+    }
+    return 0;
+}
