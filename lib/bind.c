@@ -121,6 +121,7 @@ static int bind_grad(const place *at, const attn_capture *c, int planning, attn_
         count *= g->shape[i];
         to->gst[i] = st[i];
     }
+    to->has_grad = 1;
     if (planning || count == 0) {
         return ATTN_OK;
     }

@@ -209,7 +209,8 @@ typedef struct attn__bound {
     int64_t n[ATTN__MAX_RANK], st[ATTN__MAX_RANK];
     float f; /* parameter */
     int32_t i;
-    float *grad; /* f32, or NULL */
+    int32_t has_grad; /* a gradient is wanted; known while planning, too */
+    float *grad;      /* f32, or NULL */
     int64_t gst[ATTN__MAX_RANK];
 } attn__bound;
 /* bind.c: finds every symbol's capture by name and checks it; `bound` has room for every symbol. While
