@@ -4,6 +4,9 @@ load("@luajit//:defs.bzl", "LUAJIT")
 
 _SCRIPT = """#!/bin/sh
 export ATTN_LIBRARY="$PWD/{library}" LUA_PATH='lua/?.lua;;'
+if [ -n "$ATTN_ASAN" ]; then # a plain luajit loads no library made with AddressSanitizer
+    export LD_PRELOAD="$(gcc -print-file-name=libasan.so)"
+fi
 exec '{luajit}' {main} "$@"
 """
 

@@ -48,27 +48,29 @@ program() {
 
 # bazel_test NAME OPTION...: every test target of the tree.
 bazel_test() {
-    local name=$1 all=build/logs/$1.log targets=0 bad=0
-    local status target result rest log
+    local name=$1 all=build/logs/$1.log built=0 bad=0
+    local status target result log
     shift
     bazel test --config=ci --keep_going "${environment[@]}" "$@" < /dev/null > "$all" 2>&1
     status=$?
-    while read -r target result rest; do
-        [ "$result" != '(cached)' ] || result=${rest%% *}
-        log=${target#//}
-        log=.bazel/testlogs/${log/://}/test.log
-        targets=$((targets + 1))
+    while read -r target result; do
+        log=build/logs/$name${target//[\/:]/-}.log
         case $result in
-        PASSED) count "$name $target" 0 "$log" ;;
+        *'TO BUILD'*) continue ;;
+        *) cp ".bazel/testlogs/$(echo "${target#//}" | tr : /)/test.log" "$log" ;;
+        esac
+        built=$((built + 1))
+        case $result in
+        PASSED* | '(cached) PASSED'*) count "$name $target" 0 "$log" ;;
         *)
             bad=$((bad + 1))
-            case $rest in *'TO BUILD'*) log=$all ;; esac
             count "$name $target" 1 "$log"
             ;;
         esac
     done < <(grep -E '^//[^ ]+ +(\(cached\) )?[A-Z]' "$all")
-    if [ "$targets" = 0 ] || { [ "$status" != 0 ] && [ "$bad" = 0 ]; }; then
-        count "$name" 1 "$all"
+    # What did not build is one failure, with the compiler's words.
+    if [ "$built" = 0 ] || { [ "$status" != 0 ] && [ "$bad" = 0 ]; } || grep -q 'TO BUILD' "$all"; then
+        count "$name build" 1 "$all"
     fi
 }
 

