@@ -363,7 +363,8 @@ ATTN_API int attn_dropout(attn_device *device, const attn_call *call, const attn
 /* -- Files ------------------------------------------------------------------------------------- */
 
 /* A mapped .npy (one tensor, named "") or .safetensors file. Tensors point into the mapping and live
-   until attn_file_release. Damaged files are refused, never read out of bounds. */
+   until attn_file_release; writing to one changes memory, never the file. Damaged files are refused,
+   never read out of bounds; a file must not be cut short by others while it is mapped. */
 typedef struct attn_file attn_file;
 ATTN_API int attn_file_open(const char *path, attn_file **file);
 /* The same from memory that stays the caller's; `kind` is "npy" or "safetensors". */

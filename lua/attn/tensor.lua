@@ -9,159 +9,39 @@
 --     +--------------+----------+--------+---------+   +------+--------+-------+------+------+----+
 --     | attn_tensor  | extent[] | step[] | storage-|-->| data | device | bytes | refs | live | id |
 --     | shape strides|          |        |         |   +------+--------+-------+------+------+----+
---     +---|-------|--+----------+--------+---------+     ^                                      |
---         |       +------------^ in elements             | more views             owner[id] <---+
---         +---------^                                                     keeps the device, an anchor
+--     +---|-------|--+----------+--------+---------+     ^
+--         |       +------------^ in elements             | more views
+--         +---------^
 --
--- Views share a storage and count it. It goes back to its device when the last view is collected, or
--- at :free(); then `live` is 0, and whoever still holds a view gets an error, not freed memory.
--- Indices count from 0; a shape is an ordinary table, from 1.
+-- Views share a storage and count it; see storage.lua. Indices count from 0; a shape is an ordinary
+-- table, from 1.
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local devices = require 'attn.device'
+local dtypes = require 'attn.dtype'
+local storages = require 'attn.storage'
 local C, check, fail = base.C, base.check, base.fail
-local floor, max = math.floor, math.max
+local types, dtype_named, owner = dtypes.types, dtypes.named, storages.owner
+local floor = math.floor
 
 local M = {}
 local MAX_RANK = 8
 
 ffi.cdef [[
-typedef struct attn_lua_storage {
-    void *data;
-    attn_device *device; /* NULL: the memory is not ours to release */
-    double bytes;
-    int32_t refs, live;
-    double id;
-} attn_lua_storage;
 typedef struct attn_lua_tensor {
     attn_tensor head;
     int64_t extent[8], step[8];
     attn_lua_storage *storage;
 } attn_lua_tensor;
-void *malloc(size_t bytes);
-void free(void *pointer);
 ]]
 
 local tensor_t = ffi.typeof 'attn_lua_tensor'
 local tensor_p = ffi.typeof 'attn_tensor *'
 local byte_p = ffi.typeof 'char *'
 
--- -- Element types ------------------------------------------------------------------------------
-
--- By name and by the number in attn_type. float: it has fractions; pointer: Lua reads it directly.
-local types = {}
-for name, pointer in pairs {
-    f64 = 'double *', f32 = 'float *', f16 = false, bf16 = false, i32 = 'int32_t *',
-    u8 = 'uint8_t *', bool = 'uint8_t *', e4m3fn = false, e4m3fnuz = false, e5m2 = false,
-    e5m2fnuz = false,
-} do
-    local number = tonumber(C['ATTN_' .. name:upper()])
-    local dtype = {
-        name = name,
-        code = number % 256,
-        bits = floor(number / 256),
-        bytes = floor(number / 2048),
-        float = name ~= 'i32' and name ~= 'u8' and name ~= 'bool',
-        pointer = pointer and ffi.typeof(pointer),
-    }
-    types[name], types[number] = dtype, dtype
-end
-
 local function dtype_of(t)
     return types[t.head.dtype.code + t.head.dtype.bits * 256]
-end
-
-local function dtype_named(name)
-    local dtype = type(name) == 'string' and types[name]
-    if not dtype then
-        fail('DTYPE', 'dtype', ('dtype is %s: it is one of f64 f32 f16 bf16 i32 u8 bool e4m3fn '
-            .. 'e4m3fnuz e5m2 e5m2fnuz'):format(tostring(name)))
-    end
-    return dtype
-end
-
--- -- Memory -------------------------------------------------------------------------------------
-
--- Lua's collector does not see the bytes behind a tensor. So every allocation steps it in proportion:
--- by the time as much was allocated as may pile up (half of what is alive, at least 64 MiB), it has
--- gone round once.
-local FREELY = 64 * 2 ^ 20
-local live = 0 -- bytes of buffers that are not released
-local owner = {} -- storage id -> {device, anchor}
-local last_id = 0
-
--- Bytes of live tensor memory.
-function M.memory()
-    return live
-end
-
--- A whole collection: everything out of reach is released. Returns the bytes that stay.
-function M.collect()
-    collectgarbage()
-    collectgarbage() -- what the first round's finalizers held
-    return live
-end
-
-local function step(bytes)
-    local round = max(FREELY, live / 2)
-    if bytes >= round then
-        collectgarbage()
-    else
-        collectgarbage('step', math.ceil(collectgarbage 'count' * bytes / round))
-    end
-end
-
-local box = ffi.new 'void *[1]'
-
-local function buffer(device, bytes)
-    step(bytes)
-    local status = C.attn_buffer_new(device.handle, bytes, box)
-    if status == C.ATTN_MEMORY then
-        M.collect()
-        status = C.attn_buffer_new(device.handle, bytes, box)
-    end
-    check(status)
-    live = live + bytes
-    return box[0]
-end
-
-local function new_storage(data, device, bytes, anchor)
-    local storage = ffi.cast('attn_lua_storage *', ffi.C.malloc(ffi.sizeof 'attn_lua_storage'))
-    if storage == nil then
-        fail('MEMORY', '', 'out of memory for a tensor')
-    end
-    last_id = last_id + 1
-    storage.data, storage.bytes, storage.refs, storage.live = data, bytes, 0, 1
-    storage.id = last_id
-    storage.device = bytes > 0 and C.attn_device_retain(device.handle) or nil
-    owner[last_id] = {device = device, anchor = anchor}
-    return storage
-end
-
--- Finalizers end here: nothing below may raise.
-local function release(storage)
-    if storage.live == 0 then
-        return
-    end
-    storage.live = 0
-    owner[storage.id] = nil
-    if storage.device ~= nil then
-        C.attn_buffer_release(storage.device, storage.data)
-        C.attn_device_release(storage.device)
-        live = live - storage.bytes
-    end
-end
-
-local function finalize(t)
-    local storage = t.storage
-    if storage ~= nil then
-        storage.refs = storage.refs - 1
-        if storage.refs == 0 then
-            release(storage)
-            ffi.C.free(storage)
-        end
-    end
 end
 
 -- -- Descriptors --------------------------------------------------------------------------------
@@ -188,7 +68,7 @@ end
 
 -- The device object of a tensor; t.device is its name.
 function M.device_of(t)
-    return owner[alive(t).storage.id].device
+    return owner(alive(t).storage).device
 end
 
 local function whole(x)
@@ -233,7 +113,7 @@ local function describe(storage, data, dtype, shape, strides)
     storage.refs = storage.refs + 1
     local head = t.head
     head.data, head.ndim = data, #shape
-    head.device.device_type = owner[storage.id].device.kind
+    head.device.device_type = owner(storage).device.kind
     head.dtype.code, head.dtype.bits, head.dtype.lanes = dtype.code, dtype.bits, 1
     head.shape, head.strides = t.extent, t.step
     strides = strides or compact(shape)
@@ -284,8 +164,8 @@ function M.empty(shape, opt)
     local dtype = dtype_named(opt and opt.dtype or 'f32')
     local device = devices.of(opt and opt.device)
     local bytes = n * dtype.bytes
-    local data = bytes > 0 and buffer(device, bytes) or nil
-    return describe(new_storage(data, device, bytes), data, dtype, shape)
+    local data = bytes > 0 and storages.buffer(device, bytes) or nil
+    return describe(storages.new(data, device, bytes), data, dtype, shape)
 end
 
 -- Memory that others own. anchor (by default the pointer itself) is kept alive with the tensor.
@@ -301,7 +181,7 @@ function M.wrap(pointer, dtype, shape, strides, anchor)
         fail('LAYOUT', 'strides', ('there are %d strides for %d axes'):format(#strides, #shape))
     end
     local data = ffi.cast('void *', pointer)
-    local storage = new_storage(data, devices.of 'cpu', 0, {pointer, anchor})
+    local storage = storages.new(data, devices.of 'cpu', 0, {pointer, anchor})
     return describe(storage, data, dtype_named(dtype), shape, strides)
 end
 
@@ -316,7 +196,7 @@ cell_head.dtype.code, cell_head.dtype.bits, cell_head.dtype.lanes = types.f64.co
 local function far(t, offset, dtype)
     far_head.data = ffi.cast(byte_p, t.head.data) + offset * dtype.bytes
     far_head.device, far_head.dtype = t.head.device, t.head.dtype
-    return owner[t.storage.id].device.handle
+    return owner(t.storage).device.handle
 end
 
 local function read(t, offset)
@@ -417,7 +297,7 @@ function methods.set(t, ...)
 end
 
 function methods.free(t)
-    release(t.storage)
+    storages.release(t.storage)
 end
 
 -- What an index means that is neither a number nor a string; the tracer sets it.
@@ -425,7 +305,14 @@ function M.symbolic_index(_, key)
     fail('INVALID', 'index', ('a tensor is indexed by numbers, not by a %s'):format(type(key)))
 end
 
-local meta = {__gc = finalize}
+local meta = {}
+
+function meta.__gc(t)
+    if t.storage ~= nil then
+        storages.drop(t.storage)
+    end
+end
+
 M.meta = meta
 
 function meta.__index(t, key)
@@ -466,6 +353,8 @@ function meta.__len(t)
     end
     return tonumber(t.extent[0])
 end
+
+M.memory, M.collect = storages.memory, storages.collect
 
 -- What the files beside this one build on.
 M.types, M.dtype_of, M.dtype_named = types, dtype_of, dtype_named
