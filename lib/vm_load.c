@@ -1,0 +1,112 @@
+/* vm_load.c: reads the elements of a tensor for the lanes of a row.
+
+   Who calls it: vm_run.c for STEP_LOAD. Lane j wants the element at index_0(j), index_1(j), ...; an
+   index outside the tensor gives 0 and touches no memory.
+
+       regular   every index grows by a constant from lane to lane (bias[b][h][q][k], ids[b][k]):
+                 the lanes inside the tensor are one run, converted as one strided row
+       else      each lane is looked up alone (table[h][min(q - k, 256)]) */
+#include "vm_int.h"
+
+#include <string.h>
+
+/* The lanes j in [begin, end) for which 0 <= base + j * stride < n stay. */
+static void clip(int64_t base, int64_t stride, int64_t n, int64_t *begin, int64_t *end) {
+    if (stride == 0) {
+        *end = base >= 0 && base < n ? *end : *begin;
+        return;
+    }
+    if (stride < 0) { /* read the axis from its other end */
+        base = n - 1 - base;
+        stride = -stride;
+    }
+    const int64_t first = base >= 0 ? 0 : (-base + stride - 1) / stride;
+    const int64_t last = base < n ? (n - 1 - base) / stride : -1;
+    *begin = first > *begin ? first : *begin;
+    *end = last + 1 < *end ? last + 1 : *end;
+    *end = *end < *begin ? *begin : *end;
+}
+
+static int32_t clamped(int32_t x, const attn__symbol *s) {
+    x = s->bounded && x < s->lo ? s->lo : x;
+    return s->bounded && x > s->hi ? s->hi : x;
+}
+
+/* count elements at `from`, `stride` apart, to 32-bit lanes of the symbol's type. */
+static void convert(void *to, const attn__symbol *s, const attn__bound *t, const char *from,
+                    int64_t count, int64_t stride) {
+    int32_t *const lanes = to;
+    if (s->type == VT_F32) {
+        attn__load_f32(to, from, t->type, count, stride);
+    } else if (s->type == VT_BOOL) {
+        for (int64_t j = 0; j < count; j++) {
+            lanes[j] = from[j * stride] != 0;
+        }
+    } else {
+        for (int64_t j = 0; j < count; j++) {
+            int32_t x;
+            memcpy(&x, from + j * stride * 4, sizeof x);
+            lanes[j] = clamped(x, s);
+        }
+    }
+}
+
+static void load_run(const attn__vm *vm, void *scratch, const vm_step *step, int32_t *to) {
+    const vm_frame *const frame = vm_frame_of(scratch);
+    const attn__bound *const t = &frame->bound[step->sym];
+    int64_t base[ATTN__MAX_RANK], begin = 0, end = frame->n;
+    for (int i = 0; i < step->n; i++) {
+        const int wide = step->wide >> i & 1;
+        base[i] = wide ? *(const int32_t *)vm_register(vm, scratch, step->arg[i])
+                       : vm_slots_of(scratch)[step->arg[i]].i;
+        clip(base[i], step->stride[i], t->n[i], &begin, &end);
+    }
+    memset(to, 0, (size_t)frame->n * sizeof *to);
+    if (begin == end) {
+        return;
+    }
+    int64_t at = 0, stride = 0;
+    for (int i = 0; i < step->n; i++) {
+        at += (base[i] + begin * step->stride[i]) * t->st[i];
+        stride += end - begin > 1 ? step->stride[i] * t->st[i] : 0;
+    }
+    convert(to + begin, &vm->symbol[step->sym], t, t->data + at * attn__type_bytes(t->type),
+            end - begin, stride);
+}
+
+static void load_each(const attn__vm *vm, void *scratch, const vm_step *step, int32_t *to) {
+    const vm_frame *const frame = vm_frame_of(scratch);
+    const attn__bound *const t = &frame->bound[step->sym];
+    const int n = frame->n, bytes = attn__type_bytes(t->type);
+    int64_t at[ATTN__VM_WIDTH] = {0};
+    int32_t outside[ATTN__VM_WIDTH] = {0};
+    for (int i = 0; i < step->n; i++) {
+        const int wide = step->wide >> i & 1;
+        const int32_t *const index = wide ? vm_register(vm, scratch, step->arg[i])
+                                          : &vm_slots_of(scratch)[step->arg[i]].i;
+        for (int j = 0; j < n; j++) {
+            const int32_t x = index[wide ? j : 0];
+            const int inside = x >= 0 && x < t->n[i];
+            outside[j] |= !inside;
+            at[j] += inside ? x * t->st[i] : 0;
+        }
+    }
+    const attn__symbol *const s = &vm->symbol[step->sym];
+    for (int j = 0; j < n; j++) {
+        to[j] = 0;
+        if (outside[j]) {
+            continue;
+        }
+        const char *const from = t->data + at[j] * bytes;
+        if (t->type == ATTN_F32) {
+            memcpy(&to[j], from, sizeof to[j]);
+        } else {
+            convert(&to[j], s, t, from, 1, 1);
+        }
+    }
+}
+
+void attn__vm_load(const attn__vm *vm, void *scratch, const vm_step *step) {
+    int32_t *const to = vm_register(vm, scratch, step->to);
+    (step->regular ? load_run : load_each)(vm, scratch, step, to);
+}
