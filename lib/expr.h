@@ -145,7 +145,8 @@ int attn__graph_init(attn_graph *g);
 void attn__graph_clear(attn_graph *g);
 int attn__node_add(attn_graph *g, attn__node node); /* shares; no folding, no checks */
 int attn__op(attn_graph *g, int op, int a, int b, int c); /* checks, promotes, folds, shares */
-int attn__fold(attn_graph *g, int op, int a, int b, int c); /* a node, or ATTN__NO_FOLD */
+/* expr_fold.c: a simpler node of the same value, or ATTN__NO_FOLD. type: of the result. */
+int attn__fold(attn_graph *g, int op, int a, int b, int c, int type);
 enum { ATTN__NO_FOLD = 0x7fffffff };
 int attn__leaf(attn_graph *g, int leaf);
 int attn__const_f(attn_graph *g, float x);

@@ -107,6 +107,12 @@ static int op_type(attn_graph *g, int op, int32_t arg[3]) {
     }
 }
 
+/* Not min and max: at a tie their first argument takes the derivative. */
+static int is_commutative(int op) {
+    return op == OP_add || op == OP_mul || op == OP_and || op == OP_or || op == OP_eq ||
+           op == OP_ne || op == OP_band || op == OP_bor || op == OP_bxor;
+}
+
 int attn__op(attn_graph *g, int op, int a, int b, int c) {
     int32_t arg[3] = {a, b, c};
     const int n = attn__ops[op].n;
@@ -121,7 +127,13 @@ int attn__op(attn_graph *g, int op, int a, int b, int c) {
     const int type = op_type(g, op, arg);
     ATTN_TRY(type);
     if (!g->no_fold) {
-        const int folded = attn__fold(g, op, arg[0], n > 1 ? arg[1] : -1, n > 2 ? arg[2] : -1);
+        if (is_commutative(op) && attn__compare(g, arg[0], arg[1]) > 0) {
+            const int32_t first = arg[0];
+            arg[0] = arg[1];
+            arg[1] = first;
+        }
+        const int folded =
+            attn__fold(g, op, arg[0], n > 1 ? arg[1] : -1, n > 2 ? arg[2] : -1, type);
         if (folded != ATTN__NO_FOLD) {
             return folded;
         }
