@@ -12,7 +12,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct place {
@@ -22,113 +21,56 @@ typedef struct place {
 
 static int fits(int vt, int type) {
     switch (vt) {
-    case VT_F32:
-        return type == ATTN_F32 || type == ATTN_F16 || type == ATTN_BF16;
-    case VT_I32:
-        return type == ATTN_I32;
-    default:
-        return type == ATTN_BOOL || type == ATTN_U8;
+    case VT_F32: return type == ATTN_F32 || type == ATTN_F16 || type == ATTN_BF16;
+    case VT_I32: return type == ATTN_I32;
+    default: return type == ATTN_BOOL || type == ATTN_U8;
     }
 }
 
 static const char *wanted(int vt) {
-    return vt == VT_F32 ? "f32, f16 and bf16" : vt == VT_I32 ? "i32" : "bool and u8";
+    return vt == VT_F32 ? "f32, f16 and bf16 are" : vt == VT_I32 ? "i32 is" : "bool and u8 are";
 }
 
-/* Strides of a tensor, the compact ones written out; fails if an offset passes 2^62 bytes. */
-static int strides_of(const char *arg, const attn_tensor *t, int64_t *st) {
-    int64_t compact = 1, reach = 0;
-    for (int i = t->ndim - 1; i >= 0; i--) {
-        st[i] = t->strides ? t->strides[i] : compact;
-        int64_t span;
-        if (t->shape[i] < 0) {
-            return attn__fail(ATTN_SHAPE, arg, "%s has extent %lld on axis %d; 0 or more is allowed",
-                              arg, (long long)t->shape[i], i);
-        }
-        const int64_t steps = t->shape[i] > 0 ? t->shape[i] - 1 : 0;
-        const int64_t step = st[i] == INT64_MIN ? INT64_MAX : st[i] < 0 ? -st[i] : st[i];
-        if (__builtin_mul_overflow(steps, step, &span) ||
-            __builtin_add_overflow(reach, span, &reach) || reach > INT64_MAX / 16 ||
-            __builtin_mul_overflow(compact, t->shape[i], &compact)) {
-            return attn__fail(ATTN_LAYOUT, arg, "%s spans more than 2^62 bytes", arg);
-        }
-    }
-    return ATTN_OK;
-}
-
-/* Sorted by stride, each must step over everything that the smaller ones reach. */
-static int overlaps(const attn_tensor *t, const int64_t *st) {
-    int64_t reach = 0;
-    int done[ATTN__MAX_RANK] = {0};
-    for (int round = 0; round < t->ndim; round++) {
-        int next = -1;
-        for (int i = 0; i < t->ndim; i++) {
-            if (!done[i] && (next < 0 || llabs(st[i]) < llabs(st[next]))) {
-                next = i;
-            }
-        }
-        done[next] = 1;
-        if (t->shape[next] == 0) {
-            return 0;
-        }
-        if (t->shape[next] > 1) {
-            if (llabs(st[next]) <= reach) {
-                return 1;
-            }
-            reach += llabs(st[next]) * (t->shape[next] - 1);
-        }
-    }
-    return 0;
-}
-
-static int on_host(const char *arg, const attn_tensor *t) {
-    if (t->device.device_type > 1) {
-        return attn__fail(ATTN_DEVICE, arg, "%s is on device %d:%d; host memory is wanted", arg,
-                          t->device.device_type, t->device.device_id);
-    }
-    return ATTN_OK;
-}
+/* Where captures live. */
+static const attn_device host = {.kind = 1, .name = "cpu"};
 
 static int bind_grad(const place *at, const attn_capture *c, int planning, attn__bound *to) {
     const attn_tensor *const g = c->grad, *const v = c->value;
     char arg[sizeof at->arg + 8];
     snprintf(arg, sizeof arg, "%s.grad", at->arg);
     if (at->symbol->type != VT_F32) {
-        return attn__fail(ATTN_DTYPE, arg, "%s is given, but %s is no f32 symbol and has no gradient",
-                          arg, at->symbol->name);
+        return attn__fail(ATTN_DTYPE, arg,
+                          "%s is given, but %s is no f32 symbol and has no gradient", arg,
+                          at->symbol->name);
     }
-    if (attn__type_of(g) != ATTN_F32 || g->dtype.lanes > 1) {
+    ATTN_TRY(attn__tensor_check(&host, g, arg, planning));
+    if (attn__type_of(g) != ATTN_F32) {
         return attn__fail(ATTN_DTYPE, arg, "%s is %s; f32 is allowed", arg,
                           attn__type_name(attn__type_of(g)));
     }
-    const int rank = v ? v->ndim : g->ndim;
-    int same = g->ndim == rank && rank >= 0 && rank <= ATTN__MAX_RANK;
-    for (int i = 0; same && i < rank; i++) {
+    int64_t count = 1;
+    int same = g->ndim <= ATTN__MAX_RANK && (!v || g->ndim == v->ndim);
+    for (int i = 0; same && i < g->ndim; i++) {
         same = g->shape[i] == (v ? v->shape[i] : 1);
+        to->gst[i] = attn__stride(g, i);
+        count *= g->shape[i];
     }
     if (!same) {
-        return attn__fail(ATTN_SHAPE, arg, "%s has not the shape of %s", arg,
-                          v ? "its value" : "a parameter: one element");
+        return attn__fail(ATTN_SHAPE, arg, "%s does not have %s", arg,
+                          v ? "the shape of its value" : "one element, as its parameter does");
     }
-    ATTN_TRY(on_host(arg, g));
-    int64_t st[ATTN__MAX_RANK];
-    ATTN_TRY(strides_of(arg, g, st));
-    if (overlaps(g, st)) {
-        return attn__fail(ATTN_LAYOUT, arg, "%s has strides that put two elements in one place", arg);
-    }
-    int64_t count = 1;
-    for (int i = 0; i < rank; i++) {
-        count *= g->shape[i];
-        to->gst[i] = st[i];
+    if (count && attn__overlaps(g->ndim, g->shape, to->gst)) {
+        return attn__fail(ATTN_LAYOUT, arg,
+                          "%s is written, but its strides put two elements in one place", arg);
     }
     to->has_grad = 1;
-    if (planning || count == 0) {
-        return ATTN_OK;
+    if (!planning && count) {
+        to->grad = (float *)((char *)g->data + g->byte_offset);
+        if ((uintptr_t)to->grad % sizeof *to->grad) {
+            return attn__fail(ATTN_LAYOUT, arg, "%s lies at %p; a multiple of 4 bytes is allowed",
+                              arg, (void *)to->grad);
+        }
     }
-    if (!g->data) {
-        return attn__fail(ATTN_INVALID, arg, "%s.data is NULL", arg);
-    }
-    to->grad = (float *)((char *)g->data + g->byte_offset);
     return ATTN_OK;
 }
 
@@ -151,40 +93,32 @@ static int bind_number(const place *at, double number, attn__bound *to) {
 static int bind_tensor(const place *at, const attn_tensor *t, int planning, attn__bound *to) {
     const attn__symbol *const s = at->symbol;
     const int type = attn__type_of(t);
-    if (!fits(s->type, type) || t->dtype.lanes > 1) {
-        return attn__fail(ATTN_DTYPE, at->arg, "%s is %s; for this symbol %s are allowed", at->arg,
+    ATTN_TRY(attn__tensor_check(&host, t, at->arg, planning));
+    if (!fits(s->type, type)) {
+        return attn__fail(ATTN_DTYPE, at->arg, "%s is %s; for this symbol %s allowed", at->arg,
                           attn__type_name(type), wanted(s->type));
     }
-    if (t->ndim < 0 || t->ndim > ATTN__MAX_RANK || (s->rank && t->ndim != s->rank)) {
-        return attn__fail(ATTN_SHAPE, at->arg, "%s has rank %d; the variant reads it with %d indices",
-                          at->arg, t->ndim, s->rank);
+    if (t->ndim > ATTN__MAX_RANK || (s->rank && t->ndim != s->rank)) {
+        return attn__fail(ATTN_SHAPE, at->arg,
+                          "%s has rank %d; the variant reads it with %d indices", at->arg, t->ndim,
+                          s->rank);
     }
-    if (t->ndim && !t->shape) {
-        return attn__fail(ATTN_INVALID, at->arg, "%s.shape is NULL", at->arg);
-    }
-    ATTN_TRY(on_host(at->arg, t));
-    int64_t st[ATTN__MAX_RANK], count = 1;
-    ATTN_TRY(strides_of(at->arg, t, st));
+    int64_t count = 1;
     for (int i = 0; i < t->ndim; i++) {
+        to->n[i] = t->shape[i];
+        to->st[i] = attn__stride(t, i);
         count *= t->shape[i];
     }
     if (s->rank == 0 && count != 1) {
         return attn__fail(ATTN_SHAPE, at->arg, "%s has %lld elements; a parameter has one", at->arg,
                           (long long)count);
     }
-    const char *const data = (const char *)t->data + (t->data ? t->byte_offset : 0);
-    if (!planning && !t->data && count) {
-        return attn__fail(ATTN_INVALID, at->arg, "%s.data is NULL", at->arg);
-    }
+    const char *const data = planning || !count ? NULL : (const char *)t->data + t->byte_offset;
     if (s->rank == 0) {
         return planning ? ATTN_OK : bind_number(at, attn__get(data, type), to);
     }
     to->type = type;
-    to->data = planning ? NULL : data;
-    for (int i = 0; i < t->ndim; i++) {
-        to->n[i] = t->shape[i];
-        to->st[i] = st[i];
-    }
+    to->data = data;
     return ATTN_OK;
 }
 
@@ -192,8 +126,10 @@ static int bind_one(const place *at, const attn_capture *c, int planning, attn__
     if (c->value) {
         ATTN_TRY(bind_tensor(at, c->value, planning, to));
     } else if (at->symbol->rank) {
-        return attn__fail(ATTN_CAPTURE, at->arg, "%s has no value; the variant reads a tensor of "
-                          "rank %d", at->arg, at->symbol->rank);
+        return attn__fail(ATTN_CAPTURE, at->arg,
+                          "%s has no value; the variant reads a tensor of "
+                          "rank %d",
+                          at->arg, at->symbol->rank);
     } else {
         ATTN_TRY(bind_number(at, c->number, to));
     }
@@ -217,8 +153,10 @@ int attn__bind(const attn_variant *v, const attn_capture *captures, int64_t n, i
         place at;
         snprintf(at.arg, sizeof at.arg, "captures.%s", name ? name : "");
         if (symbol < 0) {
-            return attn__fail(ATTN_CAPTURE, at.arg, "captures[%lld] is named \"%s\"; the variant "
-                              "reads nothing of that name", (long long)i, name ? name : "");
+            return attn__fail(ATTN_CAPTURE, at.arg,
+                              "captures[%lld] is named \"%s\"; the variant "
+                              "reads nothing of that name",
+                              (long long)i, name ? name : "");
         }
         if (found[symbol]) {
             return attn__fail(ATTN_CAPTURE, at.arg, "%s is given twice; once is allowed", at.arg);

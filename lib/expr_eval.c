@@ -75,8 +75,12 @@ int32_t attn__fetch_i(const attn__bound *t, const attn__symbol *sym, int n, cons
 
 /* -- The oracle: one function for each op ------------------------------------------------------------- */
 
-static attn__val of_f(double x) { return (attn__val){.f = x}; }
-static attn__val of_i(int64_t x) { return (attn__val){.i = (int32_t)(uint32_t)(uint64_t)x}; }
+static attn__val of_f(double x) {
+    return (attn__val){.f = x};
+}
+static attn__val of_i(int64_t x) {
+    return (attn__val){.i = (int32_t)(uint32_t)(uint64_t)x};
+}
 
 static int64_t floor_quotient(int64_t a, int64_t b) {
     if (b == 0) {
@@ -85,40 +89,49 @@ static int64_t floor_quotient(int64_t a, int64_t b) {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-static double f_fmod(double a, double b) { return b == 0 ? 0 : fmod(a, b); }
+static double f_fmod(double a, double b) {
+    return b == 0 ? 0 : fmod(a, b);
+}
 static double f_mod(double a, double b) {
     const double r = f_fmod(a, b);
     return b == 0 ? 0 : r == 0 ? copysign(0, b) : (r < 0) != (b < 0) ? r + b : r;
 }
-static double f_pow(double a, double b) { return a < 0 && b != floor(b) ? (double)NAN : pow(a, b); }
-static double f_min(double a, double b) { return isnan(a) || a <= b ? a : b; }
-static double f_max(double a, double b) { return isnan(a) || a >= b ? a : b; }
-static double f_neg(double a) { return -a; }
+static double f_pow(double a, double b) {
+    return a < 0 && b != floor(b) ? (double)NAN : pow(a, b);
+}
+static double f_min(double a, double b) {
+    return isnan(a) || a <= b ? a : b;
+}
+static double f_max(double a, double b) {
+    return isnan(a) || a >= b ? a : b;
+}
+static int64_t i_mod(int64_t a, int64_t b) {
+    return b == 0 ? 0 : a - floor_quotient(a, b) * b;
+}
+static int64_t saturated(double x) {
+    return x >= 0x1p31 ? INT32_MAX : x <= -0x1p31 ? INT32_MIN : isnan(x) ? 0 : (int64_t)x;
+}
 
 /* The type is the arguments': a comparison's too. */
+// clang-format off
 #define RULE(name) static attn__val eval_##name(int type, const attn__val *a)
-#define ON_F(name, function)                                                                       \
-    RULE(name) { return (void)type, of_f(function(a[0].f)); }
-#define ON_N(name, on_f, on_i)                                                                     \
-    RULE(name) { return type == VT_F32 ? of_f(on_f) : of_i(on_i); }
-#define ON_I(name, value)                                                                          \
-    RULE(name) { return (void)type, of_i(value); }
-#define TRUTH(name, operator)                                                                      \
-    RULE(name) {                                                                                   \
-        return of_i(type == VT_F32 ? a[0].f operator a[1].f : a[0].i operator a[1].i);             \
-    }
+#define ON_F(name, function) RULE(name) { return (void)type, of_f(function(a[0].f)); }
+#define ON_I(name, value) RULE(name) { return (void)type, of_i(value); }
+#define ON_N(name, f_value, i_value) \
+    RULE(name) { return type == VT_F32 ? of_f(f_value) : of_i(i_value); }
+#define TRUTH(name, operator) \
+    RULE(name) { return of_i(type == VT_F32 ? a[0].f operator a[1].f : a[0].i operator a[1].i); }
 
-ON_N(neg, f_neg(a[0].f), -a[0].i)
+ON_N(neg, -a[0].f, -a[0].i)
 ON_N(abs, fabs(a[0].f), a[0].i < 0 ? -a[0].i : a[0].i)
 ON_N(add, a[0].f + a[1].f, a[0].i + a[1].i)
 ON_N(sub, a[0].f - a[1].f, a[0].i - a[1].i)
-ON_N(mul, a[0].f *a[1].f, a[0].i *a[1].i)
-ON_N(div, a[0].f / a[1].f, 0)
+ON_N(mul, a[0].f * a[1].f, a[0].i * a[1].i)
+RULE(div) { return (void)type, of_f(a[0].f / a[1].f); }
 ON_I(floordiv, floor_quotient(a[0].i, a[1].i))
-ON_N(mod, f_mod(a[0].f, a[1].f),
-     a[1].i == 0 ? 0 : a[0].i - floor_quotient(a[0].i, a[1].i) * a[1].i)
+ON_N(mod, f_mod(a[0].f, a[1].f), i_mod(a[0].i, a[1].i))
 ON_N(fmod, f_fmod(a[0].f, a[1].f), a[1].i == 0 ? 0 : a[0].i % a[1].i)
-ON_N(pow, f_pow(a[0].f, a[1].f), 0)
+RULE(pow) { return (void)type, of_f(f_pow(a[0].f, a[1].f)); }
 ON_N(min, f_min(a[0].f, a[1].f), a[1].i < a[0].i ? a[1].i : a[0].i)
 ON_N(max, f_max(a[0].f, a[1].f), a[1].i > a[0].i ? a[1].i : a[0].i)
 ON_F(exp, exp)
@@ -147,11 +160,8 @@ ON_I(or, a[0].i | a[1].i)
 ON_I(not, !a[0].i)
 RULE(select) { return (void)type, a[0].i ? a[1] : a[2]; }
 RULE(float) { return (void)type, of_f((double)(float)a[0].i); }
-RULE(int) {
-    const double x = a[0].f;
-    (void)type;
-    return of_i(x >= 0x1p31 ? INT32_MAX : x <= -0x1p31 ? INT32_MIN : isnan(x) ? 0 : (int64_t)x);
-}
+RULE(int) { return (void)type, of_i(saturated(a[0].f)); }
+// clang-format on
 
 static attn__val (*const rules[])(int type, const attn__val *a) = {
 #define X(name, ...) eval_##name,
@@ -175,14 +185,12 @@ static attn__val eval_load(const attn_graph *g, const attn__node *node, const at
 static attn__val eval_node(const attn_graph *g, const attn__node *node, double s,
                            const attn__env *env, const attn__bound *bound, const attn__val *val) {
     switch (node->op) {
-    case OP_leaf:
-        return node->sym == LEAF_s ? of_f(s) : of_i(env->leaf[node->sym]);
+    case OP_leaf: return node->sym == LEAF_s ? of_f(s) : of_i(env->leaf[node->sym]);
     case OP_const:
         return node->type == VT_F32 ? of_f((double)node->u.value.f) : of_i(node->u.value.i);
     case OP_param:
         return node->type == VT_F32 ? of_f((double)bound[node->sym].f) : of_i(bound[node->sym].i);
-    case OP_load:
-        return eval_load(g, node, bound, val);
+    case OP_load: return eval_load(g, node, bound, val);
     default: {
         attn__val a[3] = {{0}, {0}, {0}};
         for (int i = 0; i < node->n; i++) {

@@ -36,7 +36,9 @@ static int has_args(const attn__node *node) {
 
 /* -- Placing ---------------------------------------------------------------------------------------- */
 
-static int32_t small(int64_t x) { return x > -65536 && x < 65536 ? (int32_t)x : IRREGULAR; }
+static int32_t small(int64_t x) {
+    return x > -65536 && x < 65536 ? (int32_t)x : IRREGULAR;
+}
 
 static int32_t stride_of(const writer *w, const attn__node *node) {
     const place *const a = has_args(node) ? &w->at[node->u.arg[0]] : NULL;
@@ -96,15 +98,17 @@ static vm_step *emit(writer *w, int phase, int kind, const attn__node *node) {
     t->kind = (uint8_t)kind;
     if (node) {
         t->op = node->op;
-        t->type = has_args(node) && node->op != OP_load ? w->g->node[node->u.arg[0]].type
-                                                        : node->type;
+        t->type =
+            has_args(node) && node->op != OP_load ? w->g->node[node->u.arg[0]].type : node->type;
         t->n = node->n;
         t->sym = node->sym;
     }
     return t;
 }
 
-static int register_new(writer *w) { return ++w->vm->n_registers; }
+static int register_new(writer *w) {
+    return ++w->vm->n_registers;
+}
 static int register_take(writer *w) {
     return w->n_spare ? w->spare[--w->n_spare] : register_new(w);
 }

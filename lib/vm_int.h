@@ -56,7 +56,9 @@ typedef struct vm_frame {
 static inline size_t vm_slots_bytes(const attn__vm *vm) {
     return ((size_t)vm->n_slots * sizeof(attn__val32) + 63) / 64 * 64;
 }
-static inline vm_frame *vm_frame_of(void *scratch) { return (vm_frame *)scratch; }
+static inline vm_frame *vm_frame_of(void *scratch) {
+    return (vm_frame *)scratch;
+}
 static inline attn__val32 *vm_slots_of(void *scratch) {
     return (attn__val32 *)((char *)scratch + 64);
 }

@@ -82,8 +82,8 @@ static void load_each(const attn__vm *vm, void *scratch, const vm_step *step, in
     int32_t outside[ATTN__VM_WIDTH] = {0};
     for (int i = 0; i < step->n; i++) {
         const int wide = step->wide >> i & 1;
-        const int32_t *const index = wide ? vm_register(vm, scratch, step->arg[i])
-                                          : &vm_slots_of(scratch)[step->arg[i]].i;
+        const int32_t *const index =
+            wide ? vm_register(vm, scratch, step->arg[i]) : &vm_slots_of(scratch)[step->arg[i]].i;
         for (int j = 0; j < n; j++) {
             const int32_t x = index[wide ? j : 0];
             const int inside = x >= 0 && x < t->n[i];

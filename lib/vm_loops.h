@@ -7,7 +7,8 @@
 
 #include "expr.h"
 
-typedef void (*attn__lane_fn)(void *restrict to, const void *x, const void *y, const void *z, int n);
+typedef void (*attn__lane_fn)(void *restrict to, const void *x, const void *y, const void *z,
+                              int n);
 
 /* [op][argument type]; bools and every select stand under VT_I32. */
 extern const attn__lane_fn attn__lanes_base[OP_leaf][3];

@@ -6,8 +6,8 @@
    their definition, everything else is arithmetic that IEEE 754 fixes. Choices are written as `?:` of
    computed values, so that loops over these functions become vector code.
 
-   Measured over every f32 (tests/vm_test.cc samples them): worst error in ulp of
-       exp 1.0   exp2 1.0   log 0.9   log2 0.9   tanh 1.7   sin, cos, pow 0.501 */
+   Worst errors in ulp, measured over every f32 (pow: over random pairs):
+       exp 0.97   exp2 1.20   log 0.81   log2 0.85   tanh 1.32   sin, cos, pow 0.51 */
 #ifndef ATTN_VM_MATH_H
 #define ATTN_VM_MATH_H
 
@@ -36,7 +36,9 @@ static inline double vm_double(uint64_t u) {
     return x;
 }
 
-static inline float vm_abs(float x) { return vm_float(vm_bits(x) & 0x7fffffffu); }
+static inline float vm_abs(float x) {
+    return vm_float(vm_bits(x) & 0x7fffffffu);
+}
 /* |x| with the sign of y. */
 static inline float vm_copysign(float x, float y) {
     return vm_float((vm_bits(x) & 0x7fffffffu) | (vm_bits(y) & 0x80000000u));
@@ -44,12 +46,14 @@ static inline float vm_copysign(float x, float y) {
 
 /* Adding 1.5 * 2^23 (in double 1.5 * 2^52) rounds a small number to a whole one, which then stands
    in the low bits. */
-#define VM_ROUND 0x1.8p23f
+#define VM_ROUND   0x1.8p23f
 #define VM_ROUND64 0x1.8p52
 
 /* -- i32: wraps; the divisions are exact in double ----------------------------------------------- */
 
-static inline int32_t vm_wrap(uint32_t u) { return (int32_t)u; }
+static inline int32_t vm_wrap(uint32_t u) {
+    return (int32_t)u;
+}
 
 /* Quotient toward zero; 0 and -1, whose quotients may not exist, count as 1. */
 static inline int32_t vm_quotient(int32_t a, int32_t b) {
@@ -87,8 +91,12 @@ static inline float vm_ceil(float x) {
     const float t = (float)(int32_t)(small ? x : 0.0f);
     return small ? vm_copysign(t < x ? t + 1.0f : t, x) : x;
 }
-static inline float vm_min(float a, float b) { return a == a && (b < a || b != b) ? b : a; }
-static inline float vm_max(float a, float b) { return a == a && (b > a || b != b) ? b : a; }
+static inline float vm_min(float a, float b) {
+    return a == a && (b < a || b != b) ? b : a;
+}
+static inline float vm_max(float a, float b) {
+    return a == a && (b > a || b != b) ? b : a;
+}
 
 /* -- exp, exp2: x = k ln 2 + r, then 2^k times a polynomial of r ---------------------------------- */
 
@@ -230,7 +238,9 @@ static inline float vm_sin_slow(float x, uint64_t quarter) {
     const uint64_t sign = vm_bits(x) >> 31; /* sin is odd, cos even */
     return vm_sin_part((sign ? 0 - q : q) + quarter, sign ? -r : r);
 }
-static inline int vm_sin_far(float x) { return !(vm_abs(x) <= 0x1p20f); }
+static inline int vm_sin_far(float x) {
+    return !(vm_abs(x) <= 0x1p20f);
+}
 
 /* x to the y as 2^(y log2 |x|). */
 static inline float vm_pow(float x, float y) {
@@ -283,7 +293,9 @@ static inline float vm_fmod_fast(float x, float y) {
     const double r = a - k * d; /* the quotient may have been rounded up to k */
     return vm_copysign((float)(r < 0 ? r + d : r), x);
 }
-static inline float vm_fmod_slow(float x, float y) { return y == 0.0f ? 0.0f : fmodf(x, y); }
+static inline float vm_fmod_slow(float x, float y) {
+    return y == 0.0f ? 0.0f : fmodf(x, y);
+}
 /* The remainder r of fmod(x, y) moved to the side of y. */
 static inline float vm_to_mod(float r, float y) {
     const float zero = y == 0.0f ? 0.0f : vm_copysign(0.0f, y);
@@ -304,8 +316,8 @@ static inline float vm_to_mod(float r, float y) {
     X(add, I32, i, i, vm_wrap((uint32_t)a + (uint32_t)b))                                          \
     X(sub, F32, f, f, a - b)                                                                       \
     X(sub, I32, i, i, vm_wrap((uint32_t)a - (uint32_t)b))                                          \
-    X(mul, F32, f, f, a * b)                                                                       \
-    X(mul, I32, i, i, vm_wrap((uint32_t)a * (uint32_t)b))                                          \
+    X(mul, F32, f, f, a *b)                                                                        \
+    X(mul, I32, i, i, vm_wrap((uint32_t)a *(uint32_t)b))                                           \
     X(div, F32, f, f, a / b)                                                                       \
     X(floordiv, I32, i, i, vm_floordiv(a, b))                                                      \
     Y(mod, F32, f, f, vm_fmod_far(a, b), vm_to_mod(vm_fmod_fast(a, b), b),                         \
@@ -328,7 +340,7 @@ static inline float vm_to_mod(float r, float y) {
     Y(cos, F32, f, f, vm_sin_far(a), vm_sin_fast(a, 1), vm_sin_slow(a, 1))                         \
     X(floor, F32, f, f, vm_floor(a))                                                               \
     X(ceil, F32, f, f, vm_ceil(a))                                                                 \
-    X(band, I32, i, i, a & b)                                                                      \
+    X(band, I32, i, i, a &b)                                                                       \
     X(bor, I32, i, i, a | b)                                                                       \
     X(bxor, I32, i, i, a ^ b)                                                                      \
     X(bnot, I32, i, i, ~a)                                                                         \
@@ -343,7 +355,7 @@ static inline float vm_to_mod(float r, float y) {
     X(eq, I32, i, i, a == b)                                                                       \
     X(ne, F32, i, f, a != b)                                                                       \
     X(ne, I32, i, i, a != b)                                                                       \
-    X(and, I32, i, i, a & b)                                                                       \
+    X(and, I32, i, i, a &b)                                                                        \
     X(or, I32, i, i, a | b)                                                                        \
     X(not, I32, i, i, a ^ 1)                                                                       \
     X(select, I32, i, i, a ? b : c)                                                                \
