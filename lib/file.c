@@ -239,8 +239,8 @@ int attn_file_tensor(const attn_file *file, int64_t i, const char **name, attn_t
         *name = e->name;
     }
     if (!e->type) {
-        return attn__fail(ATTN_DTYPE, "i", "tensor '%.80s' has type %s, which attn does not read",
-                          e->name, e->dtype);
+        return attn__fail(ATTN_DTYPE, "i", "%s%.80s has type %s, which attn does not read",
+                          e->name[0] ? "tensor " : "the tensor", e->name, e->dtype);
     }
     *tensor = (attn_tensor){
         .data = (void *)(uintptr_t)e->data,
