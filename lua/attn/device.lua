@@ -59,7 +59,7 @@ local function open(name, threads)
     return device
 end
 
-local opened = {} -- by the name asked for; with options a device is always new
+local opened = {} -- by name, "auto" too; with options a device is always new
 
 -- opt.threads: threads of a CPU's pool; the cores this process may use if it is left out.
 function M.open(name, opt)
@@ -71,7 +71,11 @@ function M.open(name, opt)
     if threads then
         return open(name, threads)
     end
-    opened[name] = opened[name] or open(name)
+    if not opened[name] then
+        local device = open(name)
+        opened[device.name] = opened[device.name] or device
+        opened[name] = opened[device.name]
+    end
     return opened[name]
 end
 

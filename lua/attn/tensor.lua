@@ -168,16 +168,14 @@ function M.empty(shape, opt)
     return describe(storages.new(data, device, bytes), data, dtype, shape)
 end
 
--- Memory that others own. anchor (by default the pointer itself) is kept alive with the tensor.
+-- Host memory that others own; strides may be nil. The pointer and the anchor live as long.
 function M.wrap(pointer, dtype, shape, strides, anchor)
     if type(pointer) ~= 'cdata' then
         fail('INVALID', 'ptr', ('ptr is a %s: an FFI pointer or array is wanted')
             :format(type(pointer)))
     end
     count_of(shape)
-    if type(strides) ~= 'table' then
-        strides, anchor = nil, strides or anchor
-    elseif #strides ~= #shape then
+    if strides and #strides ~= #shape then
         fail('LAYOUT', 'strides', ('there are %d strides for %d axes'):format(#strides, #shape))
     end
     local data = ffi.cast('void *', pointer)

@@ -24,15 +24,14 @@ return function(M)
     end
     M.copy_into = copy
 
-    -- The shape that two shapes broadcast to.
+    -- The shape that two shapes broadcast to, or nil.
     local function joint(a, b)
         local shape = {}
         local rank = max(#a, #b)
         for axis = 1, rank do
             local x, y = a[axis - rank + #a] or 1, b[axis - rank + #b] or 1
             if x ~= y and x ~= 1 and y ~= 1 then
-                fail('SHAPE', 'tensor', ('shapes {%s} and {%s} do not broadcast')
-                    :format(table.concat(a, ', '), table.concat(b, ', ')))
+                return nil
             end
             shape[axis] = x == 1 and y or x
         end
@@ -63,7 +62,8 @@ return function(M)
     end
 
     local function check_fits(t, shape)
-        if not same(joint(shape_of(t), shape), shape) then
+        local whole = joint(shape_of(t), shape)
+        if not whole or not same(whole, shape) then
             fail('SHAPE', 'tensor', ('a tensor of shape {%s} does not fit into {%s}')
                 :format(table.concat(shape_of(t), ', '), table.concat(shape, ', ')))
         end
@@ -153,14 +153,19 @@ return function(M)
     end
 
     local function check_device(a, b)
-        if M.device_of(a) ~= M.device_of(b) then
+        if M.device_of(a).name ~= M.device_of(b).name then
             fail('DEVICE', 'operand', ('one tensor is on %s and the other on %s: use :to first')
                 :format(M.device_of(a).name, M.device_of(b).name))
         end
     end
 
     local function binary(op, a, b, to)
-        local shape = joint(operand(a), operand(b))
+        local shape_a, shape_b = operand(a), operand(b)
+        local shape = joint(shape_a, shape_b)
+        if not shape then
+            fail('SHAPE', 'operand', ('shapes {%s} and {%s} do not broadcast')
+                :format(table.concat(shape_a, ', '), table.concat(shape_b, ', ')))
+        end
         if M.is(a) and M.is(b) then
             check_device(a, b)
         end
