@@ -55,6 +55,10 @@ int attn__dropout_in(const attn_call *call, int planning, attn__problem *p) {
 
 void attn__dropout_row(const attn__problem *p, uint32_t bh, uint32_t i, int64_t k, int n,
                        uint8_t *keep) {
+    if (p->drop_threshold == 0) {
+        memset(keep, 1, (size_t)n);
+        return;
+    }
     uint32_t word[4][4]; /* [t][j]: the calls of one group of 32 keys */
     int64_t group = -1;
     for (int c = 0; c < n; c++) {

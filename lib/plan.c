@@ -251,6 +251,27 @@ static int same_tensors(const attn__problem *plan, const attn__problem *run) {
     return ATTN_OK;
 }
 
+/* What the variant reads: the plan's types, and extents up to the plan's. */
+static int same_captures(const attn_variant *v, const attn__bound *plan, const attn__bound *run) {
+    for (int i = 0; i < v->graph.n_symbols; i++) {
+        const attn__symbol *const symbol = &v->graph.symbol[i];
+        char arg[ATTN__NAME + 16];
+        snprintf(arg, sizeof arg, "captures.%s", symbol->name);
+        if (symbol->rank > 0 && plan[i].type != run[i].type) {
+            return attn__fail(ATTN_MISMATCH, arg, "%s is %s; the plan was made with %s", arg,
+                              attn__type_name(run[i].type), attn__type_name(plan[i].type));
+        }
+        for (int axis = 0; axis < symbol->rank; axis++) {
+            if (run[i].n[axis] > plan[i].n[axis]) {
+                return attn__fail(ATTN_MISMATCH, arg,
+                                  "%s has extent %lld on axis %d; the plan allows up to %lld", arg,
+                                  (long long)run[i].n[axis], axis, (long long)plan[i].n[axis]);
+            }
+        }
+    }
+    return ATTN_OK;
+}
+
 static int64_t whole(int64_t total, int64_t here) {
     return total ? total : here;
 }
@@ -258,6 +279,7 @@ static int64_t whole(int64_t total, int64_t here) {
 /* Some numbers are the plan's, others at most the plan's. */
 static int within_plan(const attn__problem *plan, const attn__problem *run) {
     ATTN_TRY(same_tensors(plan, run));
+    ATTN_TRY(same_captures(plan->variant, plan->bound, run->bound));
     const struct {
         const char *arg, *name;
         int64_t plan, run;
