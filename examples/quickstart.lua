@@ -7,7 +7,7 @@ local here = arg[0]:match '^(.*)/' or '.'
 package.path = here .. '/../lua/?.lua;' .. package.path
 local attn = require 'attn'
 
-print('attn ' .. attn.version)
+print('attn ' .. attn.version())
 for _, d in ipairs(attn.devices()) do
     print(('  %-8s %s'):format(d.name, d.missing ~= '' and d.missing or d.arch))
 end

@@ -120,6 +120,31 @@ static_example() {
     cc examples/attention.c -o "$tmp/static" $(config --cflags attn) "$prefix/lib/libattn.a" \
         $(config --static --libs-only-l attn | sed 's/-lattn //') && "$tmp/static"
 }
+# The fenced blocks of README.md in one language.
+readme() {
+    awk -v fence="\`\`\`$1" '/^```/ { inside = $0 == fence; next } inside' README.md
+}
+readme_c() {
+    readme c > "$tmp/readme.c"
+    # shellcheck disable=SC2046
+    cc -std=c11 -Wall -Wextra -Werror "$tmp/readme.c" -o "$tmp/readme" \
+        $(config --cflags --libs attn) && LD_LIBRARY_PATH=$prefix/lib "$tmp/readme"
+}
+readme_lua() {
+    readme lua > "$tmp/readme.lua"
+    LUA_PATH='lua/?.lua;;' "$luajit" "$tmp/readme.lua"
+}
+# Each line of the language's block is a variant, and then what it is.
+readme_variants() {
+    awk '/^```/ { inside = !inside; next } inside && /  (causal|the |ALiBi|softcap|documents)/' \
+        README.md | sed 's/   .*//' > "$tmp/variants"
+    [ "$(wc -l < "$tmp/variants")" -ge 5 ] || return 1
+    LUA_PATH='lua/?.lua;;' "$luajit" -e "
+        local attn = require 'attn'
+        for line in io.lines '$tmp/variants' do
+            print(attn.variant(line))
+        end"
+}
 staged() {
     DESTDIR=$tmp/stage LIBDIR=/usr/lib/x LUADIR=/usr/share/lua/5.1 tools/install.sh /usr &&
         (cd "$tmp/stage/usr" && ls include/attn.h lib/x/libattn.so.0 share/lua/5.1/attn.lua) &&
@@ -133,6 +158,7 @@ if has pkg-config; then
     check 'the C example links by pkg-config and is right' c_example cc -std=c11
     check 'the C example as C++17' c_example c++ -x c++ -std=c++17
     check 'the C example with the static library' static_example
+    check "README's C program" readme_c
 else
     skip 'the C example links by pkg-config' 'no pkg-config'
 fi
@@ -145,7 +171,7 @@ lua() {
     shift
     (cd "$folder" && env -i "$@" "$(command -v "$luajit")" -e "
         local attn = require 'attn'
-        assert(attn.version == '$(version)', attn.version)
+        assert(attn.version() == '$(version)', attn.version())
         local q = attn.randn(1, {1, 1, 4, 8}, {seed = 1})
         local o = attn.attention(q, q, q, {variant = attn.causal()})
         assert(o:max_error(q) >= 0)
@@ -164,6 +190,8 @@ check 'Lua from the build tree, another folder' lua / "LUA_PATH=$PWD/lua/?.lua;;
 check 'Lua with ATTN_LIBRARY' lua . "LUA_PATH=lua/?.lua;;" "ATTN_LIBRARY=$tmp/plain-gcc.so"
 check 'Lua from the prefix' lua / "LUA_PATH=$prefix/share/lua/5.1/?.lua;;" \
     "LD_LIBRARY_PATH=$prefix/lib"
+check "README's Lua" readme_lua
+check "README's variants" readme_variants
 if has lua5.1; then
     check 'plain Lua 5.1 gets a sentence' five_one
 else
