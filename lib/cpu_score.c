@@ -1,0 +1,270 @@
+/* cpu_score.c: a tile's scores and which of its pairs are visible, the same for every pass.
+
+   Who calls it: cpu_fwd and cpu_bwd. Forward and both passes of backward take a row of dot products
+   through attn__tile_row, so they see the same bits:
+
+       x.s  q . k_j --- row_scale, key_scale ---> s --- the variant's program ---> score, ds, mask
+                                                  |                                         |
+                                 -inf: masked ----+---------- block lists ------------------+--> on
+
+   A pair's visibility is an exact flag, never a large negative number. */
+#include "cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+/* -- Scratch ------------------------------------------------------------------------------------- */
+
+typedef struct layer {
+    char *base; /* NULL: only count */
+    size_t at;
+} layer;
+
+static void *take(layer *l, size_t bytes) {
+    void *const p = l->base ? l->base + l->at : NULL;
+    l->at += (bytes + 63) / 64 * 64;
+    return p;
+}
+
+static float *floats(layer *l, int64_t n) { return (float *)take(l, (size_t)n * sizeof(float)); }
+
+void attn__scratch_lay(const attn__cpu_plan *plan, const attn__problem *p, char *base,
+                       attn__scratch *x, size_t *bytes) {
+    const int64_t ldd = plan->ldd, ldv = plan->ldv;
+    const int backward = p->direction == ATTN_BACKWARD;
+    layer l = {base, 0};
+    memset(x, 0, sizeof *x);
+    for (int i = 0; i < PROGRAMS; i++) {
+        x->vm[i] = take(&l, plan->vm_bytes[i]);
+    }
+    x->out = (const void **)take(&l, (size_t)plan->queries[PROGRAM_PART].n * sizeof *x->out);
+    x->strip = floats(&l, ATTN__LANES * (ldd > ldv ? ldd : ldv));
+    x->q = floats(&l, BM * ldd);
+    x->o = floats(&l, BM * ldv);
+    x->kt = floats(&l, ldd * BN);
+    x->v = floats(&l, BN * ldv);
+    x->s = floats(&l, BM * BN);
+    x->block = (int32_t *)take(&l, p->block_m ? BM * BN * sizeof *x->block : 0);
+    if (backward) {
+        x->vt = floats(&l, ldv * BN);
+        x->k = floats(&l, BN * ldd);
+        x->dq = floats(&l, BM * ldd);
+        x->dp = floats(&l, BM * BN);
+    } else {
+        x->wild = floats(&l, BM * ldv);
+    }
+    *bytes = l.at;
+}
+
+/* -- Tensors and tiles --------------------------------------------------------------------------- */
+
+void attn__load_rows(float *to, const attn__view *view, int64_t b, int64_t h, int64_t row,
+                     int rows) {
+    const int64_t n = view->n[3], ld = attn__round_lanes(n);
+    for (int i = 0; i < rows; i++, to += ld) {
+        attn__load_f32(to, attn__at(view, b, h, row + i), view->type, n, view->st[3]);
+        memset(to + n, 0, (size_t)(ld - n) * sizeof *to);
+    }
+}
+
+void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,
+                        int64_t row, int rows) {
+    const int ld = attn__round_lanes(view->n[3]);
+    for (int j = 0; j < rows; j += ATTN__LANES) {
+        const int here = rows - j < ATTN__LANES ? rows - j : ATTN__LANES;
+        attn__load_rows(t->x.strip, view, b, h, row + j, here);
+        memset(t->x.strip + here * ld, 0, (size_t)(ATTN__LANES - here) * (size_t)ld * sizeof *to);
+        t->run->plan->ops->transpose(to + j, BN, t->x.strip, ld, (int)(view->n[3] + 3) / 4 * 4);
+    }
+}
+
+void attn__store_rows(const attn__view *view, int64_t b, int64_t h, int64_t row, const float *from,
+                      int rows) {
+    const int64_t n = view->n[3], ld = attn__round_lanes(n);
+    for (int i = 0; i < rows; i++) {
+        attn__store_f32(attn__at(view, b, h, row + i), view->type, view->st[3], from + i * ld, n);
+    }
+}
+
+int attn__take_wild(float *x, int ld, int rows, uint8_t *list) {
+    int n = 0;
+    for (int i = 0; i < rows; i++) {
+        int wild = 0;
+        for (int d = 0; d < ld; d++) {
+            float *const at = &x[(int64_t)i * ld + d];
+            if (!isfinite(*at)) {
+                *at = 0;
+                wild = 1;
+            }
+        }
+        if (wild) {
+            list[n++] = (uint8_t)i;
+        }
+    }
+    return n;
+}
+
+/* -- The tile, from the outside in --------------------------------------------------------------- */
+
+void attn__tile_open(attn__tile *t, const attn__cpu_run *run, const attn__program *program,
+                     int thread, int64_t b) {
+    size_t bytes;
+    t->run = run;
+    t->program = program;
+    t->b = b;
+    t->seq = attn__sequence(run->p, b);
+    attn__scratch_lay(run->plan, run->p, run->threads + (size_t)thread * run->plan->thread_bytes,
+                      &t->x, &bytes);
+}
+
+void attn__tile_head(attn__tile *t, int64_t h) {
+    const attn__problem *const p = t->run->p;
+    attn__env env;
+    memset(&env, 0, sizeof env);
+    env.leaf[LEAF_b] = t->seq.b;
+    env.leaf[LEAF_h] = (int32_t)(p->h0 + h);
+    env.leaf[LEAF_nq] = t->seq.nq_all;
+    env.leaf[LEAF_nk] = t->seq.nk_all;
+    env.leaf[LEAF_nh] = (int32_t)p->nh;
+    env.leaf[LEAF_hk] = (int32_t)p->hk;
+    env.leaf[LEAF_batch] = (int32_t)p->batch;
+    for (int i = 0; i < PROGRAMS; i++) {
+        if (t->program[i].vm) {
+            attn__vm_begin(t->program[i].vm, t->x.vm[i], &env, p->bound);
+        }
+        t->columns[i] = 0;
+    }
+    t->h = h;
+    t->hk = h / (p->H / p->HK);
+}
+
+void attn__tile_rows(attn__tile *t, int r0, int rows) {
+    const attn__problem *const p = t->run->p;
+    t->r0 = r0;
+    t->rows = rows;
+    for (int i = 0; i < rows; i++) {
+        t->row_scale[i] = (float)p->scale * attn__scale_at(&p->q_scale, p->q_scale_heads, p, t->b,
+                                                           t->h, r0 + i);
+    }
+}
+
+void attn__tile_keys(attn__tile *t, int c0, int n) {
+    const attn__problem *const p = t->run->p;
+    t->c0 = c0;
+    t->n = n;
+    t->has_key_scale = p->k_scale.type != 0;
+    t->has_value_scale = p->v_scale.type != 0;
+    for (int j = 0; j < n && t->has_key_scale; j++) {
+        t->key_scale[j] = attn__scale_at(&p->k_scale, p->k_scale_heads, p, t->b, t->h, c0 + j);
+    }
+    for (int j = 0; j < n && t->has_value_scale; j++) {
+        t->value_scale[j] = attn__scale_at(&p->v_scale, p->v_scale_heads, p, t->b, t->h, c0 + j);
+    }
+    for (int j = n; j < attn__round_lanes(n); j++) {
+        t->key_scale[j] = t->value_scale[j] = 0;
+    }
+    t->columns[PROGRAM_FULL] = t->columns[PROGRAM_PART] = 0;
+}
+
+/* Marks the tile's columns that row `block` of the block lists names; 1 if there are any. */
+static int block_row(const attn__tile *t, int64_t block, int32_t *mark) {
+    const attn__problem *const p = t->run->p;
+    const attn__view *const c = &p->block_counts, *const x = &p->block_indices;
+    const int64_t b = c->n[0] == 1 ? 0 : t->b, h = c->n[1] == 1 ? 0 : t->h;
+    const char *const at = attn__at(x, x->n[0] == 1 ? 0 : t->b, x->n[1] == 1 ? 0 : t->h, block);
+    int32_t count, index;
+    int any = 0;
+    memcpy(&count, attn__at(c, b, h, block), sizeof count);
+    memset(mark, 0, (size_t)attn__round_lanes(t->n) * sizeof *mark);
+    for (int64_t i = 0; i < count && i < p->block_most; i++) {
+        memcpy(&index, at + i * x->st[3] * x->bytes, sizeof index);
+        const int64_t begin = index * p->block_n - t->c0, end = begin + p->block_n;
+        for (int64_t j = begin > 0 ? begin : 0; j < end && j < t->n; j++) {
+            mark[j] = 1;
+            any = 1;
+        }
+    }
+    return any;
+}
+
+int attn__tile_pairs(attn__tile *t, int class_) {
+    const attn__problem *const p = t->run->p;
+    t->which = class_ == CLASS_FULL ? PROGRAM_FULL : PROGRAM_PART;
+    t->block_rows = 0;
+    if (p->block_m) {
+        const int64_t first = t->r0 / p->block_m, last = (t->r0 + t->rows - 1) / p->block_m;
+        int any = 0;
+        for (int64_t block = first; block <= last; block++) {
+            any |= block_row(t, block, t->x.block + (block - first) * BN);
+        }
+        if (!any) {
+            return 0;
+        }
+        t->block_rows = (int)(last - first + 1);
+    }
+    const attn__vm *const vm = t->program[t->which].vm;
+    if (vm && !t->columns[t->which]) {
+        attn__vm_columns(vm, t->x.vm[t->which], t->seq.k0 + t->c0, t->n);
+        t->columns[t->which] = 1;
+    }
+    return 1;
+}
+
+void attn__tile_row(attn__tile *t, int i) {
+    const attn__problem *const p = t->run->p;
+    const attn__tile_ops *const ops = t->run->plan->ops;
+    const attn__program *const program = &t->program[t->which];
+    const int row = t->r0 + i, lanes = attn__round_lanes(t->n);
+    float *const s = t->x.s + i * BN;
+    const void **const out = t->x.out;
+    ops->scale(s, t->has_key_scale ? t->key_scale : NULL, t->row_scale[i], lanes);
+    if (program->vm) {
+        attn__vm_row(program->vm, t->x.vm[t->which], t->seq.i0 + row, t->seq.q0 + row, s, out);
+    }
+    t->score = program->score >= 0 ? (const float *)out[program->score] : s;
+    t->ds = program->ds >= 0 ? (const float *)out[program->ds] : NULL;
+    const int32_t *const mask = program->mask >= 0 ? (const int32_t *)out[program->mask] : NULL;
+    const int32_t *const block =
+        t->block_rows ? t->x.block + (row / p->block_m - t->r0 / p->block_m) * BN : NULL;
+    t->on = NULL;
+    if (mask || block || t->score != s) {
+        ops->visible(t->on_buffer, mask, block, s, lanes);
+        t->on = t->on_buffer;
+    }
+}
+
+const float *attn__tile_weights(attn__tile *t, int i) {
+    const attn__problem *const p = t->run->p;
+    const int lanes = attn__round_lanes(t->n);
+    if (!p->drop_threshold) {
+        return t->has_value_scale ? t->value_scale : NULL;
+    }
+    uint8_t keep[BN] = {0};
+    attn__dropout_row(p, (uint32_t)(t->seq.b * p->nh + p->h0 + t->h),
+                      (uint32_t)(t->seq.i0 + t->r0 + i), (int64_t)t->seq.k0 + t->c0, t->n, keep);
+    for (int j = 0; j < lanes; j++) {
+        t->w[j] = keep[j] ? p->drop_factor * (t->has_value_scale ? t->value_scale[j] : 1) : 0;
+    }
+    return t->w;
+}
+
+void attn__tile_box(const attn__tile *t, int r0, int rows, attn__box *box) {
+    const attn__problem *const p = t->run->p;
+    const attn__seq *const seq = &t->seq;
+#define POINT(x) ((attn__range){(double)(x), (double)(x), 0})
+#define ROWS(x) ((attn__range){(double)(x) + r0, (double)(x) + r0 + rows - 1, 0})
+    box->bound = p->bound;
+    box->leaf[LEAF_s] = (attn__range){-INFINITY, INFINITY, 1};
+    box->leaf[LEAF_b] = POINT(seq->b);
+    box->leaf[LEAF_h] = POINT(p->h0 + t->h);
+    box->leaf[LEAF_q] = ROWS(seq->q0);
+    box->leaf[LEAF_k] = POINT(seq->k0);
+    box->leaf[LEAF_i] = ROWS(seq->i0);
+    box->leaf[LEAF_nq] = POINT(seq->nq_all);
+    box->leaf[LEAF_nk] = POINT(seq->nk_all);
+    box->leaf[LEAF_nh] = POINT(p->nh);
+    box->leaf[LEAF_hk] = POINT(p->hk);
+    box->leaf[LEAF_batch] = POINT(p->batch);
+#undef POINT
+#undef ROWS
+}
