@@ -184,7 +184,11 @@ static void write_uniform(writer *w, int n) {
     }
     p->slot = w->vm->n_slots++;
     if (node->op == OP_const) {
-        memcpy(&w->vm->slot[p->slot], &node->u.value, sizeof w->vm->slot[0]);
+        if (node->type == VT_F32) {
+            w->vm->slot[p->slot].f = node->u.value.f;
+        } else {
+            w->vm->slot[p->slot].i = node->u.value.i;
+        }
         return;
     }
     vm_step *const t = emit(w, p->phase,
