@@ -23,7 +23,9 @@ static const char *const op_names[OP_COUNT] = {ATTN_OPS(X) "leaf", "const", "par
 static const uint8_t leaf_types[LEAF_COUNT] = {ATTN_LEAVES(X)};
 #undef X
 
-const char *attn__op_name(int op) { return op >= 0 && op < OP_COUNT ? op_names[op] : "?"; }
+const char *attn__op_name(int op) {
+    return op >= 0 && op < OP_COUNT ? op_names[op] : "?";
+}
 
 const char *attn__vt_name(int type) {
     static const char *const names[] = {"bool", "i32", "f32"};
@@ -80,7 +82,9 @@ static int graph_grow(attn_graph *g) {
     return ATTN_OK;
 }
 
-static int has_args(int op) { return op != OP_leaf && op != OP_const && op != OP_param; }
+static int has_args(int op) {
+    return op != OP_leaf && op != OP_const && op != OP_param;
+}
 
 int attn__node_add(attn_graph *g, attn__node node) {
     node.height = 0;
@@ -101,8 +105,8 @@ int attn__node_add(attn_graph *g, attn__node node) {
         }
     }
     if (g->n >= ATTN__MAX_NODES) {
-        return attn__fail(ATTN_VARIANT, "variant", "a variant has at most %d nodes; this one has more",
-                          ATTN__MAX_NODES);
+        return attn__fail(ATTN_VARIANT, "variant",
+                          "a variant has at most %d nodes; this one has more", ATTN__MAX_NODES);
     }
     g->node[g->n] = node;
     g->bucket[at] = g->n + 1;

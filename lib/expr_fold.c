@@ -14,10 +14,16 @@
 
 /* -- Looking at operands ------------------------------------------------------------------------- */
 
-static int op_of(const attn_graph *g, int x) { return g->node[x].op; }
-static int arg_of(const attn_graph *g, int x, int i) { return g->node[x].u.arg[i]; }
+static int op_of(const attn_graph *g, int x) {
+    return g->node[x].op;
+}
+static int arg_of(const attn_graph *g, int x, int i) {
+    return g->node[x].u.arg[i];
+}
 
-static int is_const(const attn_graph *g, int x) { return g->node[x].op == OP_const; }
+static int is_const(const attn_graph *g, int x) {
+    return g->node[x].op == OP_const;
+}
 
 /* An i32 or bool constant of this value. */
 static int is_i(const attn_graph *g, int x, int32_t value) {
@@ -114,8 +120,7 @@ static int fold_add_constant(attn_graph *g, int x, int c) {
     if (op_of(g, x) != OP_add || !is_const(g, arg_of(g, x, 1))) {
         return ATTN__NO_FOLD;
     }
-    const int64_t sum =
-        (int64_t)g->node[arg_of(g, x, 1)].u.value.i + (int64_t)g->node[c].u.value.i;
+    const int64_t sum = (int64_t)g->node[arg_of(g, x, 1)].u.value.i + (int64_t)g->node[c].u.value.i;
     if (sum < INT32_MIN || sum > INT32_MAX) {
         return ATTN__NO_FOLD;
     }
@@ -136,8 +141,7 @@ static int fold_sum(attn_graph *g, int op, int a, int b) {
         if (op_of(g, b) == OP_neg) {
             return attn__op(g, OP_sub, a, arg_of(g, b, 0), -1);
         }
-        return op_of(g, a) == OP_neg ? attn__op(g, OP_sub, b, arg_of(g, a, 0), -1)
-                                     : ATTN__NO_FOLD;
+        return op_of(g, a) == OP_neg ? attn__op(g, OP_sub, b, arg_of(g, a, 0), -1) : ATTN__NO_FOLD;
     }
     if (is_i32 && a == b) {
         return attn__const_i(g, 0);
@@ -222,16 +226,15 @@ static int fold_i32(attn_graph *g, int op, int a, int b) {
                                    : ATTN__NO_FOLD;
     case OP_mod:
     case OP_fmod:
-        return is_i(g, a, 0) ? a
+        return is_i(g, a, 0)                 ? a
                : b0 || b1 || minus || a == b ? attn__const_i(g, 0)
                                              : ATTN__NO_FOLD;
     case OP_band: return b0 ? b : minus || a == b ? a : ATTN__NO_FOLD;
     case OP_bor: return minus ? b : b0 || a == b ? a : ATTN__NO_FOLD;
     case OP_bxor: return a == b ? attn__const_i(g, 0) : b0 ? a : ATTN__NO_FOLD;
     default: /* shl, shr, sar */
-        return is_i(g, a, 0) || (is_const(g, b) && g->node[b].u.value.i % 32 == 0)
-                   ? a
-                   : ATTN__NO_FOLD;
+        return is_i(g, a, 0) || (is_const(g, b) && g->node[b].u.value.i % 32 == 0) ? a
+                                                                                   : ATTN__NO_FOLD;
     }
 }
 
@@ -255,10 +258,8 @@ static int fold_not(attn_graph *g, int x) {
     case OP_not: return a;
     case OP_eq: return attn__op(g, OP_ne, a, b, -1);
     case OP_ne: return attn__op(g, OP_eq, a, b, -1);
-    case OP_lt:
-        return g->node[a].type == VT_I32 ? attn__op(g, OP_le, b, a, -1) : ATTN__NO_FOLD;
-    case OP_le:
-        return g->node[a].type == VT_I32 ? attn__op(g, OP_lt, b, a, -1) : ATTN__NO_FOLD;
+    case OP_lt: return g->node[a].type == VT_I32 ? attn__op(g, OP_le, b, a, -1) : ATTN__NO_FOLD;
+    case OP_le: return g->node[a].type == VT_I32 ? attn__op(g, OP_lt, b, a, -1) : ATTN__NO_FOLD;
     default: return ATTN__NO_FOLD;
     }
 }

@@ -5,6 +5,7 @@
    should have made it and is passed on, so calls nest. */
 #include "expr.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,11 +15,10 @@
 static int op_refuse(const attn_graph *g, int op, int position, int node, const char *takes) {
     char *text = NULL;
     ATTN_TRY(attn__print_node(g, node, &text));
-    const int status = attn__fail(ATTN_VARIANT, "variant",
-                                  "`%s` takes %s, and its operand %d, `%.60s%s`, is %s",
-                                  attn__ops[op].text, takes, position + 1, text,
-                                  strlen(text) > 60 ? "..." : "",
-                                  attn__vt_name(g->node[node].type));
+    const int status =
+        attn__fail(ATTN_VARIANT, "variant", "`%s` takes %s, and its operand %d, `%.60s%s`, is %s",
+                   attn__ops[op].text, takes, position + 1, text, strlen(text) > 60 ? "..." : "",
+                   attn__vt_name(g->node[node].type));
     free(text);
     return status;
 }
@@ -40,8 +40,7 @@ static int promote_pair(attn_graph *g, int32_t *a, int32_t *b) {
 }
 
 static int want_number(const attn_graph *g, int op, int position, int node) {
-    return g->node[node].type != VT_BOOL ? ATTN_OK
-                                         : op_refuse(g, op, position, node, "numbers");
+    return g->node[node].type != VT_BOOL ? ATTN_OK : op_refuse(g, op, position, node, "numbers");
 }
 
 static int want(const attn_graph *g, int op, int position, int node, int type) {
@@ -51,7 +50,7 @@ static int want(const attn_graph *g, int op, int position, int node, int type) {
 
 /* A bool beside a number in a select is a mask: false is -inf, true is s. */
 static int mask_to_score(attn_graph *g, int mask) {
-    const int s = attn__leaf(g, LEAF_s), masked = attn__const_f(g, -__builtin_inff());
+    const int s = attn__leaf(g, LEAF_s), masked = attn__const_f(g, -INFINITY);
     return attn__op(g, OP_select, mask, s, masked);
 }
 
@@ -156,8 +155,8 @@ static int is_word(const char *word, const char *name, size_t length) {
 }
 
 int attn__reserved(const char *name, size_t length) {
-    static const char *const words[] = {"f32",  "i32",   "bool",   "in",  "inf", "nan",
-                                        "true", "false", "select", "attn"};
+    static const char *const words[] = {"f32", "i32",  "bool",  "in",     "inf",
+                                        "nan", "true", "false", "select", "attn"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (is_word(words[i], name, length)) {
             return 1;
@@ -192,8 +191,8 @@ static int name_check(const char *name) {
         }
     }
     if (n == 0 || attn__reserved(name, n)) {
-        return attn__fail(ATTN_VARIANT, "name",
-                          "a tensor or parameter cannot be called '%s': %s", name,
+        return attn__fail(ATTN_VARIANT, "name", "a tensor or parameter cannot be called '%s': %s",
+                          name,
                           n ? "the language uses that word" : "a name has at least one letter");
     }
     return ATTN_OK;
@@ -228,8 +227,9 @@ int attn__symbol_add(attn_graph *g, const attn__symbol *symbol) {
                           symbol->name, symbol->rank, ATTN__MAX_RANK);
     }
     if (symbol->bounded && (symbol->type != VT_I32 || symbol->lo > symbol->hi)) {
-        return attn__fail(ATTN_VARIANT, "name", "bounds %d..%d of %s: only i32 has bounds, lo <= hi",
-                          symbol->lo, symbol->hi, symbol->name);
+        return attn__fail(ATTN_VARIANT, "name",
+                          "bounds %d..%d of %s: only i32 has bounds, lo <= hi", symbol->lo,
+                          symbol->hi, symbol->name);
     }
     if (g->n_symbols == ATTN__MAX_SYMBOLS) {
         return attn__fail(ATTN_VARIANT, "name", "a variant reads at most %d tensors and parameters",

@@ -98,7 +98,9 @@ void attn__float_text(float x, char text[ATTN__FLOAT_TEXT]) {
 
 /* -- Names --------------------------------------------------------------------------------------- */
 
-static int is_op(const attn__node *node) { return node->op < OP_leaf || node->op == OP_load; }
+static int is_op(const attn__node *node) {
+    return node->op < OP_leaf || node->op == OP_load;
+}
 
 /* Sizes and names of everything below the roots; names[] counts uses first. */
 static void plan_names(printer *p, const int32_t *roots, int n_roots) {
@@ -130,8 +132,8 @@ static void plan_names(printer *p, const int32_t *roots, int n_roots) {
         }
         p->size[at] = uses ? (uint8_t)(size < 255 ? size : 255) : 0;
         p->height[at] = (uint8_t)height;
-        if (is_op(node) && ((uses > 1 && size >= NAME_SIZE) ||
-                            (uses > 0 && !is_root && height >= NAME_HEIGHT))) {
+        if (is_op(node) &&
+            ((uses > 1 && size >= NAME_SIZE) || (uses > 0 && !is_root && height >= NAME_HEIGHT))) {
             do {
                 char name[16];
                 snprintf(name, sizeof name, "t%d", ++p->names);
@@ -146,8 +148,18 @@ static void plan_names(printer *p, const int32_t *roots, int n_roots) {
 
 /* -- Expressions --------------------------------------------------------------------------------- */
 
-enum { PREC_ANY, PREC_SELECT, PREC_OR, PREC_AND, PREC_EQ, PREC_LT, PREC_ADD, PREC_MUL, PREC_UNARY,
-       PREC_PRIMARY };
+enum {
+    PREC_ANY,
+    PREC_SELECT,
+    PREC_OR,
+    PREC_AND,
+    PREC_EQ,
+    PREC_LT,
+    PREC_ADD,
+    PREC_MUL,
+    PREC_UNARY,
+    PREC_PRIMARY
+};
 
 static int op_prec(int op) {
     switch (op) {

@@ -60,7 +60,9 @@ int attn_op_find(const char *name) {
     return attn__fail(ATTN_INVALID, "name", "there is no operation '%.40s'", name ? name : "NULL");
 }
 
-const char *attn_op_name(int op) { return op >= 0 && op < OP_COUNT ? attn__op_name(op) : NULL; }
+const char *attn_op_name(int op) {
+    return op >= 0 && op < OP_COUNT ? attn__op_name(op) : NULL;
+}
 
 int attn_graph_leaf(attn_graph *graph, const char *name) {
     ATTN_TRY(check_graph(graph));
@@ -69,8 +71,10 @@ int attn_graph_leaf(attn_graph *graph, const char *name) {
             return attn__leaf(graph, leaf);
         }
     }
-    return attn__fail(ATTN_INVALID, "name", "there is no leaf '%.40s'; the leaves are s b h q k i nq "
-                      "nk nh hk batch", name ? name : "NULL");
+    return attn__fail(ATTN_INVALID, "name",
+                      "there is no leaf '%.40s'; the leaves are s b h q k i nq "
+                      "nk nh hk batch",
+                      name ? name : "NULL");
 }
 
 int attn_graph_number(attn_graph *graph, double x) {
@@ -146,8 +150,9 @@ int attn_graph_op(attn_graph *graph, int op, int a, int b, int c) {
         if (i < attn__ops[op].n) {
             ATTN_TRY(check_node(graph, names[i], arg[i]));
         } else if (arg[i] != -1) {
-            return attn__fail(ATTN_INVALID, names[i], "%s is %d; %s takes %d operands and -1 beyond",
-                              names[i], arg[i], attn__ops[op].name, attn__ops[op].n);
+            return attn__fail(ATTN_INVALID, names[i],
+                              "%s is %d; %s takes %d operands and -1 beyond", names[i], arg[i],
+                              attn__ops[op].name, attn__ops[op].n);
         }
     }
     return attn__op(graph, op, a, b, c);

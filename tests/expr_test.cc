@@ -77,7 +77,9 @@ TEST_CASE("folding keeps every bit") {
         rng r{seed};
         for (int pair = 0; pair < 8; pair++) {
             const attn__env env = environment(r);
-            const float s = pair == 0 ? -0.0f : pair == 1 ? (float)NAN : (float)(8 * r.uniform() - 4);
+            const float s = pair == 0   ? -0.0f
+                            : pair == 1 ? (float)NAN
+                                        : (float)(8 * r.uniform() - 4);
             const attn__val32 a = eval32(&plain, root, s, env, of_plain.bound).back();
             const attn__val32 b = eval32(&fold, same_root, s, env, of_fold.bound).back();
             INFO("seed " << seed << ": " << text_of(&plain, root) << " became "
@@ -217,9 +219,9 @@ TEST_CASE("constants that leave i32 are refused") {
 }
 
 TEST_CASE("types are checked and i32 is promoted") {
-    for (const char *text : {"k && q", "q + true", "!s", "s ? 1 : 2", "band(s, 1)", "-true",
-                             "true < false", "true == 1", "shl(1.0, 2)", "w[true]", "int(true)",
-                             "float(k < q)", "exp(true)"}) {
+    for (const char *text :
+         {"k && q", "q + true", "!s", "s ? 1 : 2", "band(s, 1)", "-true", "true < false",
+          "true == 1", "shl(1.0, 2)", "w[true]", "int(true)", "float(k < q)", "exp(true)"}) {
         INFO(text);
         CHECK(status_of(text) == ATTN_VARIANT);
         CHECK(std::string(attn_error()).size() > 20);

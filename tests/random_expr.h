@@ -32,10 +32,10 @@ struct rng {
 };
 
 struct options {
-    bool floor = true;    /* floor, ceil: folding makes i32 of some of them */
-    bool wild = true;     /* nan, infinities, huge and tiny constants */
-    bool smooth = false;  /* f32 operations with a derivative only */
-    bool symbols = true;  /* loads and parameters */
+    bool floor = true;   /* floor, ceil: folding makes i32 of some of them */
+    bool wild = true;    /* nan, infinities, huge and tiny constants */
+    bool smooth = false; /* f32 operations with a derivative only */
+    bool symbols = true; /* loads and parameters */
 };
 
 /* The tensors and parameters that expressions read. */
@@ -98,8 +98,9 @@ class builder {
     options o;
 
     int constant(int type) {
-        static const float edge[] = {0.0f,    -0.0f,   1.0f,   -1.0f,   0.5f,     2.0f,   INFINITY,
-                                     -INFINITY, NAN, 1e-45f, 3.4e38f, 16777216.0f, -1e-38f};
+        static const float edge[] = {0.0f,    -0.0f,       1.0f,      -1.0f, 0.5f,
+                                     2.0f,    INFINITY,    -INFINITY, NAN,   1e-45f,
+                                     3.4e38f, 16777216.0f, -1e-38f};
         static const int32_t edge_i[] = {0, 1, -1, 2, 31, 32, INT32_MAX, INT32_MIN, 16777217};
         if (type == VT_BOOL) {
             return attn__const_b(g, r.below(2));
