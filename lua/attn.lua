@@ -1,0 +1,76 @@
+-- attn.lua: exact attention and every variant of it, from LuaJIT.
+--
+--     local attn = require 'attn'
+--     local q, k, v = attn.randn(3, {1, 8, 128, 64})
+--     local o = attn.attention(q, k, v, {variant = {attn.causal, attn.softcap(30)}})
+--
+-- This file only ties the parts together; docs/lua.md lists the functions and the rules for variants.
+--
+--     tensor device        memory, shapes, elements                 ffi cdef      the library
+--     variants             objects, lists, ready-made               attention     calls, plans
+--     trace symbol load overload guard      functions into graphs   picture       masks to look at
+
+local base = require 'attn.ffi'
+local device = require 'attn.device'
+local tensor = require 'attn.tensor'
+local symbol = require 'attn.symbol'
+local overload = require 'attn.overload'
+local variants = require 'attn.variants'
+local attention = require 'attn.attention'
+local picture = require 'attn.picture'
+
+local attn = {}
+
+-- Functions that variants are written with: where lt le eq all, exp log max floor ...
+for name, f in pairs(overload.functions) do
+    attn[name] = f
+end
+
+-- Ready-made variants: causal window alibi softcap prefix document dilated first_keys bias relative.
+for name, variant in pairs(variants.ready) do
+    attn[name] = variant
+end
+
+attn.tensor, attn.zeros, attn.empty = tensor.tensor, tensor.zeros, tensor.empty
+attn.randn, attn.wrap = tensor.randn, tensor.wrap
+attn.load, attn.save = tensor.load, tensor.save
+attn.device, attn.devices = device.open, device.list
+attn.variant, attn.param = variants.variant, symbol.param
+attn.attention, attn.merge = attention.attention, attention.merge
+attn.picture = picture.picture
+
+-- Conditions inside a variant function: true where any holds. Variants: visible where any is.
+function attn.any(...)
+    local first = ...
+    local kind = type(first)
+    if kind == 'function' or kind == 'table' then
+        return variants.any(...)
+    end
+    return overload.functions.any(...)
+end
+
+local function result_of(ok, ...)
+    if ok then
+        return ...
+    end
+    return nil, tostring((...)), (...)
+end
+
+-- f(...), or nil, the sentence and the error object.
+function attn.try(f, ...)
+    return result_of(pcall(f, ...))
+end
+
+-- Releases all memory that nothing refers to, kept plans and workspaces too; returns the bytes of
+-- tensors that stay.
+function attn.collect()
+    attention.forget()
+    return tensor.collect()
+end
+
+-- "0.1.0"
+function attn.version()
+    return base.version
+end
+
+return attn

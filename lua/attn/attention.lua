@@ -1,0 +1,320 @@
+-- attention.lua: attn.attention and the call object it returns; attn.merge.
+--
+-- Who calls it: attn.lua. A call is put together once and used forward and backward:
+--
+--     options.lua -> attn_call c -> plan (cached by everything but pointers and run-time numbers)
+--                        |                      |
+--                        +------ attn_run ------+---- o, call.lse
+--                        +-- dout, dq, captures' grads --- attn_run ---- g
+--
+-- One workspace per device grows to what the largest plan needs.
+
+local ffi = require 'ffi'
+local base = require 'attn.ffi'
+local tensor = require 'attn.tensor'
+local symbol = require 'attn.symbol'
+local load = require 'attn.load'
+local variants = require 'attn.variants'
+local options = require 'attn.options'
+local C, check, fail = base.C, base.check, base.fail
+local put = options.put
+
+local M = {}
+
+-- -- Plans and workspaces -----------------------------------------------------------------------
+
+local MAX_PLANS = 64
+local plans, n_plans, clock = {}, 0, 0 -- key -> {handle, used}
+local workspaces = {} -- device -> u8 tensor
+
+local function forget_oldest()
+    local oldest
+    for key, plan in pairs(plans) do
+        if not oldest or plan.used < plans[oldest].used then
+            oldest = key
+        end
+    end
+    plans[oldest] = nil
+    n_plans = n_plans - 1
+end
+
+local function shape_key(name, t)
+    return ('%s %s %s'):format(name, t.dtype, table.concat(t.shape, ' '))
+end
+
+-- Everything a plan may depend on.
+local function key_of(call, c, direction, grads)
+    local parts = {direction, call.device.name, tostring(call.device.handle), c.flags,
+        ('%.17g'):format(c.dropout), tostring(call.variant)}
+    for _, name in ipairs {'b0', 'h0', 'i0', 'k0', 'batch', 'nh', 'hk', 'nq', 'nk'} do
+        parts[#parts + 1] = tonumber(c[name])
+    end
+    if call.blocks then
+        parts[#parts + 1] = ('blocks %d %d'):format(tonumber(call.blocks.bm),
+            tonumber(call.blocks.bn))
+    end
+    local tensors = {}
+    for name, t in pairs(call.keep) do
+        tensors[#tensors + 1] = shape_key(name, t)
+    end
+    for name, value in pairs(call.variant.captures) do
+        local what = tensor.is(value) and shape_key('captures.' .. name, value) or name
+        tensors[#tensors + 1] = what .. (grads and grads[name] and ' grad' or '')
+    end
+    table.sort(tensors)
+    return table.concat(parts, ',') .. ';' .. table.concat(tensors, ',')
+end
+
+local plan_box = ffi.new 'attn_plan *[1]'
+
+local function plan_for(call, c, direction, grads)
+    local key = key_of(call, c, direction, grads)
+    local plan = plans[key]
+    if not plan then
+        check(C.attn_plan_new(call.device.handle, direction, c, call.variant.handle, plan_box))
+        if n_plans == MAX_PLANS then
+            forget_oldest()
+        end
+        plan = {handle = ffi.gc(plan_box[0], C.attn_plan_release)}
+        plans[key], n_plans = plan, n_plans + 1
+    end
+    clock = clock + 1
+    plan.used = clock
+    return plan.handle
+end
+
+local plan_info = ffi.new 'attn_plan_info'
+plan_info.size = ffi.sizeof(plan_info)
+
+local function workspace_for(call, plan)
+    check(C.attn_plan_query(plan, plan_info))
+    local bytes = tonumber(plan_info.workspace)
+    local work = workspaces[call.device]
+    if not work or work.bytes < bytes then
+        if work then
+            work:free()
+        end
+        work = tensor.empty({bytes}, {dtype = 'u8', device = call.device})
+        workspaces[call.device] = work
+    end
+    return tensor.c(work).data
+end
+
+-- Releases plans and workspaces; they come back when they are needed.
+function M.forget()
+    plans, n_plans, workspaces = {}, 0, {}
+end
+
+-- Plans and runs c, with the captures' gradients in grads (by name).
+local function run(call, c, direction, grads)
+    call.captures = variants.bind(call.variant, grads)
+    c.captures, c.n_captures = call.captures.array, call.captures.n
+    local plan = plan_for(call, c, direction, grads)
+    check(C.attn_run(plan, c, workspace_for(call, plan), call.stream))
+    return plan
+end
+
+-- -- The call -----------------------------------------------------------------------------------
+
+local Call = {}
+Call.__index = Call
+
+local function alive(call)
+    if not call.c then
+        fail('INVALID', 'call', 'the call was freed')
+    end
+    return call
+end
+
+-- The canonical text of the variant.
+function Call:text()
+    return tostring(alive(self).variant)
+end
+
+-- What the plan knows, as numbers; kernel: a string.
+function Call:info()
+    check(C.attn_plan_query(alive(self).plan, plan_info))
+    local info = {kernel = ffi.string(plan_info.kernel), device = self.device.name}
+    for _, name in ipairs {'workspace', 'flops', 'bytes', 'blocks', 'blocks_part', 'blocks_full'} do
+        info[name] = tonumber(plan_info[name])
+    end
+    return info
+end
+
+-- Releases the call's own memory now: lse and what was made from tables. o stays.
+function Call:free()
+    if self.c then
+        for _, t in ipairs(self.own) do
+            t:free()
+        end
+        self.c, self.keep, self.own, self.plan = nil, nil, nil, nil
+    end
+end
+
+-- Names under which the variant reads x: a tensor, a parameter, or such a name.
+local function names_of(call, position, x)
+    local names = {}
+    for name, value in pairs(call.variant.captures) do
+        local is_it = rawequal(value, x) or type(x) == 'string' and x == name
+            or tensor.is(x) and tensor.is(value) and load.memory_key(x) == load.memory_key(value)
+        if is_it then
+            names[#names + 1] = name
+        end
+    end
+    if not names[1] then
+        fail('CAPTURE', 'wrt', ('wrt[%d], %s, is nothing that the variant reads'):format(position,
+            tensor.is(x) and 'a tensor' or symbol.describe(x)))
+    end
+    return names
+end
+
+-- One gradient tensor per name: name -> tensor, and the names of each wrt.
+local function capture_grads(call, wrt)
+    local grads, names = {}, {}
+    for i, x in ipairs(wrt) do
+        names[i] = names_of(call, i, x)
+        for _, name in ipairs(names[i]) do
+            local value = call.variant.captures[name]
+            grads[name] = grads[name] or tensor.empty(tensor.is(value) and value.shape or {1},
+                {device = call.device})
+        end
+    end
+    return grads, names
+end
+
+-- g[x] for every x in wrt: a tensor, or for a parameter a number.
+local function collect_grads(call, g, wrt, grads, names)
+    for i, x in ipairs(wrt) do
+        local total = grads[names[i][1]]
+        if #names[i] > 1 then
+            total = total:copy()
+            for j = 2, #names[i] do
+                total:add_(grads[names[i][j]])
+            end
+        end
+        g[x] = tensor.is(call.variant.captures[names[i][1]]) and total or total[0]
+    end
+end
+
+-- Gradients of sum(o * dout) + sum(lse * dlse): g.q g.k g.v, g.sink if there is a sink, and g[x] for
+-- every x in wrt: tensors and parameters that the variant reads, or their names.
+function Call:backward(dout, wrt, dlse)
+    alive(self)
+    wrt = options.want('table', 'wrt', wrt or {})
+    for name, t in pairs {dout = dout or false, dlse = dlse} do
+        if not tensor.is(t) then
+            fail('INVALID', name, ('%s is %s, a tensor is wanted'):format(name,
+                symbol.describe(t or nil)))
+        end
+    end
+    local keep, c = self.keep, ffi.new('attn_call', self.c)
+    local back = setmetatable({keep = {}}, {__index = self})
+    for name, t in pairs(keep) do
+        back.keep[name] = t
+    end
+    local g = {}
+    for _, name in ipairs {'q', 'k', 'v', 'sink'} do
+        local t = keep[name]
+        if t then
+            local dtype = t.dtype:find '^e' and 'bf16' or t.dtype
+            g[name] = tensor.empty(t.shape, {dtype = dtype, device = self.device})
+            c['d' .. name] = put(back, 'd' .. name, g[name])
+        end
+    end
+    c.dout = put(back, 'dout', dout)
+    c.dlse = dlse and put(back, 'dlse', dlse) or nil
+    local grads, names = capture_grads(self, wrt)
+    run(back, c, C.ATTN_BACKWARD, grads)
+    collect_grads(self, g, wrt, grads, names)
+    return g
+end
+
+-- -- attn.attention -----------------------------------------------------------------------------
+
+local plain
+
+local function result_shapes(q, v)
+    local o, n = q.shape, #q.shape
+    if n ~= 3 and n ~= 4 then
+        fail('SHAPE', 'q', ('q has rank %d: [B][H][N][D], or packed [T][H][D], is wanted'):format(n))
+    end
+    local lse = n == 4 and {o[1], o[2], o[3]} or {o[2], o[1]}
+    o[n] = v.shape[#v.shape] or 1
+    return o, lse
+end
+
+local function new_call(q, k, v)
+    for name, t in pairs {q = q or false, k = k or false, v = v or false} do
+        if not tensor.is(t) then
+            fail('INVALID', name, ('%s is %s, a tensor is wanted'):format(name,
+                symbol.describe(t or nil)))
+        end
+    end
+    local c = ffi.new 'attn_call'
+    c.size = ffi.sizeof(c)
+    local call = setmetatable({c = c, device = tensor.device_of(q), keep = {}, own = {}}, Call)
+    c.q, c.k, c.v = put(call, 'q', q), put(call, 'k', k), put(call, 'v', v)
+    return call
+end
+
+-- o = softmax(score(scale * q k^T)) v. Returns o and the call.
+function M.attention(q, k, v, opt)
+    opt = options.want('table', 'opt', opt or {})
+    local call = new_call(q, k, v)
+    options.read(call, opt)
+    plain = plain or variants.of {}
+    call.variant = opt.variant ~= nil and variants.of(opt.variant) or plain
+    call.stream = opt.stream
+    local shape, lse_shape = result_shapes(q, v)
+    local exact = q.dtype == 'f64'
+    local dtype = q.dtype:find '^e' and 'bf16' or q.dtype
+    local o = opt.out
+    if o == nil then
+        o = tensor.empty(shape, {dtype = dtype, device = call.device})
+    elseif not tensor.is(o) then
+        fail('INVALID', 'out', ('out is %s, a tensor is wanted'):format(symbol.describe(o)))
+    end
+    local lse = tensor.empty(lse_shape, {dtype = exact and 'f64' or 'f32', device = call.device})
+    call.own[#call.own + 1], call.lse = lse, lse
+    call.c.o, call.c.lse = put(call, 'o', o), put(call, 'lse', lse)
+    call.plan = run(call, call.c, C.ATTN_FORWARD)
+    return o, call
+end
+
+-- -- attn.merge ---------------------------------------------------------------------------------
+
+-- Joins results over disjoint keys: parts is a list of {o, lse}, made without sink. opt.sink: merged
+-- here, once. Returns o, lse.
+function M.merge(parts, opt)
+    options.want('table', 'parts', parts)
+    opt = options.want('table', 'opt', opt or {})
+    options.check_names('attn.merge', opt, {'sink'})
+    local n = #parts
+    local outs = ffi.new('const attn_tensor *[?]', n + 1)
+    local lses = ffi.new('const attn_tensor *[?]', n + 1)
+    local device, keep
+    for i, part in ipairs(parts) do
+        local o, lse = options.want('table', 'parts', part)[1], part[2]
+        if not tensor.is(o) or not tensor.is(lse) then
+            fail('INVALID', 'parts', ('parts[%d] is no pair {o, lse} of tensors'):format(i))
+        end
+        device = device or tensor.device_of(o)
+        keep = {device = device, keep = {}}
+        outs[i - 1], lses[i - 1] = put(keep, 'o', o), put(keep, 'lse', lse)
+    end
+    if n == 0 then
+        fail('INVALID', 'parts', 'parts is empty: at least one pair {o, lse} is wanted')
+    end
+    local first = parts[1]
+    local o = tensor.empty(first[1].shape, {dtype = first[1].dtype, device = device})
+    local lse = tensor.empty(first[2].shape, {dtype = first[2].dtype, device = device})
+    local sink = opt.sink
+    if type(sink) == 'table' then
+        sink = tensor.tensor(sink, {device = device})
+    end
+    check(C.attn_merge(device.handle, n, outs, lses, sink and tensor.c(sink) or nil, tensor.c(o),
+        tensor.c(lse), nil))
+    return o, lse
+end
+
+return M

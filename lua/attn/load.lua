@@ -1,0 +1,189 @@
+-- load.lua: what t[q] means when q is a symbol: a load of a tensor that the variant captures.
+--
+-- Who calls it: tensor.lua, through symbolic_index, for every index that is neither a number nor a
+-- string. rel[h][d] goes through a partial index object, which waits for the rest of its indices:
+--
+--     rel[h] -> partial {rel, h};  partial[d] -> node load(rel, h, d)
+--
+-- A tensor becomes a named symbol of the graph at its first load. Tensors are told apart by their
+-- memory, not by their object, since a row view is a new object every time.
+
+local ffi = require 'ffi'
+local base = require 'attn.ffi'
+local tensor = require 'attn.tensor'
+local symbol = require 'attn.symbol'
+local C = base.C
+local refuse, check, apply, lift, ops = symbol.refuse, symbol.check, symbol.apply, symbol.lift,
+    symbol.ops
+local floor, tonumber, unpack = math.floor, tonumber, unpack
+
+local M = {}
+local MAX_RANK = 4
+
+local kinds = {
+    i32 = C.ATTN_I32, bool = C.ATTN_BOOL, u8 = C.ATTN_BOOL,
+    f32 = C.ATTN_F32, f16 = C.ATTN_F32, bf16 = C.ATTN_F32,
+}
+
+-- -- Captures -----------------------------------------------------------------------------------
+
+-- Equal for two tensors that are the same elements of the same memory.
+function M.memory_key(t)
+    local head, parts = t.head, {}
+    for axis = 0, head.ndim - 1 do
+        parts[axis + 1] = ('%d:%d'):format(tonumber(t.extent[axis]), tonumber(t.step[axis]))
+    end
+    local offset = ffi.cast('char *', head.data) - ffi.cast('char *', t.storage.data)
+    return ('%d+%d %s %s'):format(t.storage.id, tonumber(offset), t.dtype, table.concat(parts, ' '))
+end
+
+-- The name the user gave the tensor (an upvalue, a field, a global) if it is a name in the variant
+-- text, else "t"; with a number where it is taken.
+local function name_for(T, t)
+    local name = T.names[t.storage.id]
+    if not name then
+        for key, value in pairs(T.globals) do
+            if rawequal(value, t) and type(key) == 'string' then
+                name = key
+            end
+        end
+    end
+    if not (name and symbol.is_name(name)) then
+        name = name and symbol.is_name(name .. '_t') and name .. '_t' or 't'
+    end
+    local unique, n = name, 1
+    while T.taken[unique] do
+        n = n + 1
+        unique = ('%s_%d'):format(name, n)
+    end
+    T.taken[unique] = true
+    return unique
+end
+
+local function symbol_of(T, t)
+    local known = T.symbols[t]
+    if known then
+        return known
+    end
+    local key = M.memory_key(t)
+    known = T.symbols[key]
+    if not known then
+        local kind = kinds[t.dtype]
+        if not kind then
+            refuse(("a variant reads f32 f16 bf16 i32 bool u8, not %s: convert it by t:to('f32')")
+                :format(t.dtype), 'DTYPE')
+        end
+        local name = name_for(T, t)
+        known = check(C.attn_graph_tensor(T.graph, name, kind, t.head.ndim, 0, 0))
+        T.symbols[key] = known
+        T.captures[#T.captures + 1] = {name = name, value = t}
+    end
+    T.symbols[t] = known
+    return known
+end
+
+-- -- Indices ------------------------------------------------------------------------------------
+
+local whole = {[ops.floor] = true, [ops.ceil] = true, [ops.float] = true}
+local keeps_whole = {}
+for name in ('neg abs add sub mul min max mod fmod select'):gmatch '%S+' do
+    keeps_whole[ops[name]] = true
+end
+
+-- Are the values of f32 node `id` whole?
+local function is_whole(id)
+    local node = symbol.node(id)
+    if node.type == C.ATTN_I32 then
+        return true
+    elseif node.constant == 1 then
+        return node.value == floor(node.value)
+    elseif not keeps_whole[node.op] then
+        return whole[node.op] or false
+    end
+    local first = node.op == ops.select and 1 or 0
+    local args = {}
+    for i = first, node.n_args - 1 do
+        args[#args + 1] = node.args[i]
+    end
+    for _, arg in ipairs(args) do -- `node` is overwritten from here on
+        if not is_whole(arg) then
+            return false
+        end
+    end
+    return true
+end
+
+local function index_node(x)
+    if type(x) == 'number' and x ~= floor(x) then
+        refuse(('an index is a whole number, not %.9g'):format(x), 'INVALID', 'index')
+    end
+    local id = lift(x)
+    local kind = symbol.node(id).type
+    if kind == C.ATTN_F32 and is_whole(id) then
+        return apply(ops.int, id)
+    elseif kind ~= C.ATTN_I32 then
+        local text = symbol.text(id)
+        refuse(kind == C.ATTN_BOOL and ('an index is a number, not the condition %s'):format(text)
+            or ('an index is a whole number: write math.floor(%s)'):format(text))
+    end
+    return id
+end
+
+local partial = {}
+
+local function indexed(t, indices)
+    local rank = t.head.ndim
+    if #indices < rank then
+        return setmetatable({tensor = t, indices = indices}, partial)
+    end
+    local T = symbol.current()
+    return symbol.wrap(check(C.attn_graph_load(T.graph, symbol_of(T, t),
+        ffi.new('int32_t[4]', indices), rank)))
+end
+
+function partial:__index(key)
+    local indices = {unpack(rawget(self, 'indices'))}
+    indices[#indices + 1] = index_node(key)
+    return indexed(rawget(self, 'tensor'), indices)
+end
+
+function partial:__len()
+    return tonumber(rawget(self, 'tensor').extent[#rawget(self, 'indices')])
+end
+
+local function describe(self)
+    local given, rank = #rawget(self, 'indices'), rawget(self, 'tensor').head.ndim
+    return ('a tensor of %d axes with %d %s: write t%s'):format(rank, given,
+        given == 1 and 'index' or 'indices', ('[...]'):rep(rank))
+end
+partial.__tostring = describe
+
+local function incomplete(a, b)
+    refuse(describe(getmetatable(a) == partial and a or b))
+end
+for name in ('add sub mul div mod pow unm lt le concat call newindex'):gmatch '%S+' do
+    partial['__' .. name] = incomplete
+end
+
+function M.is_partial(x)
+    return getmetatable(x) == partial
+end
+
+local numeric_index = tensor.meta.__index
+
+function tensor.symbolic_index(t, key)
+    if not symbol.is(key) then
+        refuse(('a tensor is indexed by numbers and symbols, not by %s')
+            :format(symbol.describe(key)), 'INVALID', 'index')
+    end
+    local rank = tensor.alive(t).head.ndim
+    if not symbol.current() then
+        return numeric_index(t, symbol.plain(key))
+    elseif rank == 0 or rank > MAX_RANK then
+        refuse(('a variant reads tensors of 1 to %d axes, not of %d'):format(MAX_RANK, rank),
+            'SHAPE')
+    end
+    return indexed(t, {index_node(key)})
+end
+
+return M

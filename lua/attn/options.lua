@@ -1,0 +1,208 @@
+-- options.lua: the options of a call, by name, into the members of attn_call.
+--
+-- Who calls it: attention.lua. Every option has one reader in the table below; an unknown name is refused
+-- with the nearest known one. What the library can judge (extents, ranges) is left to the library.
+
+local ffi = require 'ffi'
+local base = require 'attn.ffi'
+local tensor = require 'attn.tensor'
+local symbol = require 'attn.symbol'
+local C, fail = base.C, base.fail
+local min, floor = math.min, math.floor
+
+local M = {}
+
+-- -- Names --------------------------------------------------------------------------------------
+
+-- How many letters to insert, remove or change to get from a to b.
+local function distance(a, b)
+    local row = {}
+    for j = 0, #b do
+        row[j] = j
+    end
+    for i = 1, #a do
+        local diagonal = row[0]
+        row[0] = i
+        for j = 1, #b do
+            local change = diagonal + (a:byte(i) == b:byte(j) and 0 or 1)
+            diagonal = row[j]
+            row[j] = min(row[j] + 1, row[j - 1] + 1, change)
+        end
+    end
+    return row[#b]
+end
+
+-- Refuses keys of t that `known` (a list of names) lacks.
+local function check_names(what, t, known)
+    local set = {}
+    for _, name in ipairs(known) do
+        set[name] = true
+    end
+    for key in pairs(t) do
+        if not set[key] then
+            local nearest, least = known[1], math.huge
+            for _, name in ipairs(known) do
+                local d = distance(tostring(key), name)
+                if d < least then
+                    nearest, least = name, d
+                end
+            end
+            fail('INVALID', tostring(key), ("%s has no '%s': did you mean '%s'? There are %s")
+                :format(what, tostring(key), nearest, table.concat(known, ' ')))
+        end
+    end
+end
+M.check_names = check_names
+
+local function want(kind, name, x)
+    if type(x) ~= kind then
+        fail('INVALID', name, ('%s is %s, a %s is wanted'):format(name, symbol.describe(x), kind))
+    end
+    return x
+end
+M.want = want
+
+-- -- Tensors ------------------------------------------------------------------------------------
+
+-- What a call is put together in: c (attn_call), device, keep (tensors by option name), own (those that
+-- were made from tables here).
+local function put(call, name, t)
+    if tensor.device_of(t) ~= call.device then
+        fail('DEVICE', name, ('%s is on %s, but q is on %s: use :to'):format(name, t.device,
+            call.device.name))
+    end
+    call.keep[name] = t
+    return tensor.c(t)
+end
+M.put = put
+
+-- A tensor, or a table (or number) that becomes one of type `dtype`.
+local function tensor_reader(dtype)
+    return function(call, name, x)
+        if type(x) == 'number' and dtype == 'f32' then
+            x = {x}
+        end
+        if type(x) == 'table' then
+            x = tensor.tensor(x, {dtype = dtype, device = call.device})
+            call.own[#call.own + 1] = x
+        elseif not tensor.is(x) then
+            fail('INVALID', name, ('%s is %s, a tensor or a table is wanted'):format(name,
+                symbol.describe(x)))
+        end
+        call.c[name] = put(call, name, x)
+    end
+end
+
+-- -- Numbers ------------------------------------------------------------------------------------
+
+local function number(call, name, x)
+    call.c[name] = want('number', name, x)
+end
+
+local function whole(name, x, most)
+    if type(x) ~= 'number' or x ~= floor(x) or x < 0 or x > most then
+        fail('INVALID', name, ('%s is %s, a whole number from 0 to %.0f is wanted'):format(name,
+            type(x) == 'number' and ('%.17g'):format(x) or symbol.describe(x), most))
+    end
+    return x
+end
+
+-- A number, a 64-bit integer, or an i32 tensor of two elements in the device's memory, low one first.
+local function seed(call, name, x)
+    if tensor.is(x) then
+        if x.dtype ~= 'i32' or #x.shape ~= 1 or x.shape[1] ~= 2 then
+            fail('SHAPE', name, 'a seed in memory is an i32 tensor of 2 elements, low one first')
+        end
+        call.c.seed_at = ffi.cast('const uint64_t *', put(call, name, x).data)
+    elseif ffi.istype('uint64_t', x) or ffi.istype('int64_t', x) then
+        call.c.seed = x
+    else
+        call.c.seed = whole(name, x, 2 ^ 53)
+    end
+end
+
+local function flag(value)
+    return function(call, name, x)
+        if want('boolean', name, x) then
+            call.c.flags = call.c.flags + value
+        end
+    end
+end
+
+-- A table of whole numbers; the name in attn_call of each.
+local function group(members)
+    local known = {}
+    for name in pairs(members) do
+        known[#known + 1] = name
+    end
+    table.sort(known)
+    return function(call, name, x)
+        check_names(name, want('table', name, x), known)
+        for key, value in pairs(x) do
+            call.c[members[key]] = whole(name .. '.' .. key, value, 2 ^ 31 - 1)
+        end
+    end
+end
+
+local function blocks(call, name, x)
+    check_names(name, want('table', name, x), {'bm', 'bn', 'counts', 'indices'})
+    local b = ffi.new 'attn_blocks'
+    b.size = ffi.sizeof(b)
+    b.bm, b.bn = whole('blocks.bm', x.bm, 2 ^ 31 - 1), whole('blocks.bn', x.bn, 2 ^ 31 - 1)
+    for _, key in ipairs {'counts', 'indices'} do
+        local full, t = 'blocks.' .. key, x[key]
+        if type(t) == 'table' then
+            t = tensor.tensor(t, {dtype = 'i32', device = call.device})
+            call.own[#call.own + 1] = t
+        elseif not tensor.is(t) then
+            fail('INVALID', full, ('%s is %s, a tensor or a table is wanted'):format(full,
+                symbol.describe(t)))
+        end
+        b[key] = put(call, full, t)
+    end
+    call.blocks, call.c.blocks = b, b
+end
+
+-- -- The table ----------------------------------------------------------------------------------
+
+local f32, i32 = tensor_reader 'f32', tensor_reader 'i32'
+local readers = {
+    scale = function(call, name, x)
+        number(call, name, x)
+        call.c.flags = call.c.flags + C.ATTN_SCALE_GIVEN
+    end,
+    sink = f32,
+    dropout = number,
+    seed = seed,
+    offset = function(call, name, x)
+        call.c.offset = whole(name, x, 2 ^ 32 - 1)
+    end,
+    q_offsets = i32, k_offsets = i32, q_used = i32, k_used = i32,
+    q_scale = f32, k_scale = f32, v_scale = f32,
+    origins = group {b = 'b0', h = 'h0', i = 'i0', k = 'k0'},
+    totals = group {batch = 'batch', nh = 'nh', hk = 'hk', nq = 'nq', nk = 'nk'},
+    deterministic = flag(C.ATTN_DETERMINISTIC),
+    batch_invariant = flag(C.ATTN_BATCH_INVARIANT),
+    top_left = flag(C.ATTN_TOP_LEFT),
+    blocks = blocks,
+    -- read by attention.lua itself
+    variant = false, out = false, stream = false,
+}
+local names = {}
+for name in ('variant scale sink dropout seed offset q_offsets k_offsets q_used k_used q_scale k_scale '
+    .. 'v_scale origins totals out deterministic batch_invariant top_left blocks stream'):gmatch '%S+' do
+    names[#names + 1] = name
+end
+
+-- Reads the options into the call.
+function M.read(call, opt)
+    check_names('attn.attention', opt, names)
+    for _, name in ipairs(names) do
+        local x, reader = opt[name], readers[name]
+        if x ~= nil and reader then
+            reader(call, name, x)
+        end
+    end
+end
+
+return M

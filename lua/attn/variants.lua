@@ -1,0 +1,267 @@
+-- variants.lua: variant objects: made from functions, texts, lists and the ready-made ones; composed.
+--
+-- Who calls it: attn.lua exports the constructors; attention.lua and picture.lua turn whatever was
+-- given as a variant into an object by M.of and its captures into an array by M.bind.
+--
+-- A variant is {handle, captures}: the library's frozen variant and, by name, the values it reads:
+-- tensors, parameters, or numbers of parameters that were made inside a function. Where two parts of
+-- a composition read different things under one name, the later one is renamed in its text:
+--
+--     {bias(a), bias(b)}     s + bias[..]  and  s + bias[..]   ->   s + bias[..] + bias_2[..]
+
+local ffi = require 'ffi'
+local base = require 'attn.ffi'
+local tensor = require 'attn.tensor'
+local symbol = require 'attn.symbol'
+local load = require 'attn.load'
+local trace = require 'attn.trace'
+local C, check, fail = base.C, base.check, base.fail
+
+local M = {}
+
+local Variant = {}
+Variant.__index = Variant
+
+local box = ffi.new 'attn_variant *[1]'
+local info = ffi.new 'attn_symbol'
+info.size = ffi.sizeof(info)
+
+local function text_of(variant)
+    return ffi.string(C.attn_variant_text(variant.handle))
+end
+Variant.__tostring = text_of
+
+function M.is(x)
+    return getmetatable(x) == Variant
+end
+
+-- What the variant reads, in the library's order.
+local function symbols(handle)
+    local list, n = {}, check(C.attn_variant_symbol(handle, 0, info))
+    for i = 0, n - 1 do
+        C.attn_variant_symbol(handle, i, info)
+        list[i + 1] = {name = ffi.string(info.name), rank = info.rank, type = info.type}
+    end
+    return list
+end
+
+-- The object of the variant in `box`; of `values` (by name) it keeps what is read.
+local function new(values)
+    local handle, captures = ffi.gc(box[0], C.attn_variant_release), {}
+    for _, one in ipairs(symbols(handle)) do
+        captures[one.name] = values[one.name]
+    end
+    return setmetatable({handle = handle, captures = captures}, Variant)
+end
+
+-- -- Composition --------------------------------------------------------------------------------
+
+local function same(a, b)
+    return rawequal(a, b) or tensor.is(a) and tensor.is(b)
+        and load.memory_key(a) == load.memory_key(b)
+end
+
+-- `part` under names that clash with nothing in `taken`.
+local function renamed(part, taken)
+    local names, values = {}, {}
+    for _, one in ipairs(symbols(part.handle)) do
+        local name, n = one.name, 1
+        while taken[name] ~= nil and not same(taken[name], part.captures[one.name]) do
+            n = n + 1
+            name = ('%s_%d'):format(one.name, n)
+        end
+        names[one.name], values[name] = name, part.captures[one.name]
+    end
+    local text = text_of(part)
+    local new_text = text:gsub('%f[%w_][%a_][%w_]*', names)
+    if new_text == text then
+        return part
+    end
+    check(C.attn_variant_parse(new_text, box))
+    return new(values)
+end
+
+local function join(list, how)
+    local parts, taken = {}, {}
+    local handles = ffi.new('const attn_variant *[?]', #list + 1)
+    for i = 1, #list do
+        parts[i] = renamed(M.of(list[i]), taken)
+        for name, value in pairs(parts[i].captures) do
+            taken[name] = value
+        end
+        handles[i - 1] = parts[i].handle
+    end
+    check(how(handles, #parts, box))
+    return new(taken)
+end
+
+function Variant.__concat(a, b)
+    return join({a, b}, C.attn_variant_compose)
+end
+
+-- Visible where any of the masks is.
+function M.any(...)
+    local list = {...}
+    if #list == 1 and type(list[1]) == 'table' and not M.is(list[1]) then
+        list = list[1]
+    end
+    return join(list, C.attn_variant_any)
+end
+
+-- -- From functions and texts -------------------------------------------------------------------
+
+local function traced(f)
+    local graph, root, captures = trace.trace(f)
+    local values = {}
+    for _, one in ipairs(captures) do
+        values[one.name] = one.value
+    end
+    check(C.attn_graph_finish(graph, root, box))
+    return new(values)
+end
+
+local function is_value(x)
+    return type(x) == 'number' or tensor.is(x) or symbol.is_param(x)
+end
+
+local function parsed(text, values)
+    check(C.attn_variant_parse(text, box))
+    local variant, unknown = new(values), {}
+    for name, value in pairs(values) do
+        if variant.captures[name] == nil then
+            unknown[#unknown + 1] = tostring(name)
+        elseif not is_value(value) then
+            fail('CAPTURE', 'captures.' .. name, ('%s is %s: a tensor, a parameter or a number is wanted')
+                :format(name, symbol.describe(value)))
+        end
+    end
+    if unknown[1] then
+        table.sort(unknown)
+        fail('CAPTURE', 'captures.' .. unknown[1], ('the variant does not read %s')
+            :format(table.concat(unknown, ', ')))
+    end
+    return variant
+end
+
+-- attn.variant(x[, values]): x is a function (traced now, then frozen), a text (values: what it reads, by
+-- name), a list (composed left to right) or a variant.
+function M.variant(x, values)
+    local kind = type(x)
+    if kind == 'function' then
+        return traced(x)
+    elseif kind == 'string' then
+        return parsed(x, values or {})
+    elseif M.is(x) then
+        return x
+    elseif kind == 'table' and (#x > 0 or next(x) == nil) then
+        return join(x, C.attn_variant_compose)
+    end
+    return fail('VARIANT', 'variant', ('a variant is a function, a text, a variant or a list of them, '
+        .. 'not %s'):format(symbol.describe(x)))
+end
+M.of = M.variant
+
+-- What the variant reads as the library takes it: {array, n}; grads: tensors by name. The table keeps
+-- alive what the array points to.
+function M.bind(variant, grads)
+    local list = symbols(variant.handle)
+    local captures = {array = ffi.new('attn_capture[?]', #list + 1), n = 0}
+    for _, one in ipairs(list) do
+        local value, grad = variant.captures[one.name], grads and grads[one.name]
+        if type(value) ~= 'nil' then
+            local to = captures.array[captures.n]
+            captures.n = captures.n + 1
+            captures[captures.n] = {one.name, value, grad}
+            to.name = one.name
+            if tensor.is(value) then
+                to.value = tensor.c(value)
+            else
+                to.number = type(value) == 'number' and value or value.value
+            end
+            to.grad = grad and tensor.c(grad) or nil
+        end
+    end
+    return captures
+end
+
+-- -- Ready-made ---------------------------------------------------------------------------------
+
+local function ready(name, numbers, values)
+    local array = ffi.new('double[?]', #numbers + 1, numbers)
+    check(C.attn_variant_ready(name, array, #numbers, box))
+    return new(values or {})
+end
+
+-- A constructor that takes the named numbers.
+local function of_numbers(name, ...)
+    local wanted = {...}
+    return function(...)
+        local given = {...}
+        for i, what in ipairs(wanted) do
+            if type(given[i]) ~= 'number' then
+                fail('INVALID', what, ('attn.%s(%s): %s is %s, a number is wanted'):format(name,
+                    table.concat(wanted, ', '), what, symbol.describe(given[i])))
+            end
+        end
+        return ready(name, given)
+    end
+end
+
+-- A tensor argument, or a nested table of one.
+local function tensor_of(name, what, x, dtype)
+    if type(x) == 'table' then
+        return tensor.tensor(x, {dtype = dtype, device = 'cpu'})
+    elseif not tensor.is(x) then
+        fail('INVALID', what, ('attn.%s: %s is %s, a tensor is wanted'):format(name, what,
+            symbol.describe(x)))
+    end
+    return x
+end
+
+local function want_rank(name, what, t, rank)
+    if #t.shape ~= rank then
+        fail('SHAPE', what, ('attn.%s: %s has %d axes, %d are wanted'):format(name, what, #t.shape,
+            rank))
+    end
+end
+
+local R = {
+    window = of_numbers('window', 'l', 'r'),
+    softcap = of_numbers('softcap', 'c'),
+    prefix = of_numbers('prefix', 'n'),
+    dilated = of_numbers('dilated', 'n'),
+    first_keys = of_numbers('first_keys', 'n', 'l'),
+}
+R.causal = ready('causal', {})
+
+-- H (the slopes of its paper for so many heads) or slopes[H].
+function R.alibi(x)
+    if type(x) == 'number' then
+        return ready('alibi', {x})
+    end
+    local slopes = tensor_of('alibi', 'slopes', x, 'f32')
+    want_rank('alibi', 'slopes', slopes, 1)
+    return ready('alibi', {}, {slopes = slopes})
+end
+
+-- ids[B][NK], i32: queries see the keys of their own document.
+function R.document(x)
+    local ids = tensor_of('document', 'ids', x, 'i32')
+    want_rank('document', 'ids', ids, 2)
+    return ready('document', {}, {ids = ids})
+end
+
+-- table[H][2r+1]: s + table[h][clamp(q - k, -r, r) + r].
+function R.relative(x)
+    local t = tensor_of('relative', 'table', x, 'f32')
+    want_rank('relative', 'table', t, 2)
+    local n = t.shape[2]
+    if n % 2 == 0 then
+        fail('SHAPE', 'table', ('attn.relative: the table has %d columns, an odd number 2r+1 is wanted')
+            :format(n))
+    end
+    return ready('relative', {(n - 1) / 2}, {table = t})
+end
+M.ready = R
+
+return M

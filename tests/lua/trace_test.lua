@@ -1,0 +1,700 @@
+-- trace_test.lua: what Lua a variant function may use, idiom by idiom: its graph or its refusal, with
+-- the JIT on and off. docs/lua.md states the rules.
+
+local here = arg[0]:match '^(.*/)' or './'
+package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path
+local test = require 'tap'
+local attn = require 'attn'
+local jit = require 'jit'
+
+local max, exp, band = math.max, math.exp, bit.band
+local slopes = attn.tensor {0.5, 0.25, 0.125, 0.0625}
+local rel = attn.tensor {{0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}}
+local seen = attn.tensor {true, false, true, true, false, true, true, true}
+local ids = attn.tensor({0, 0, 1, 1, 2, 2, 3, 3}, {dtype = 'i32'})
+local plain_table = {1, 2, 3, 4}
+local record = {slopes = attn.tensor {1, 2, 3}, list = {1, 2, 3}, exp = math.exp}
+
+-- The graph of f is that of the text; f is traced with the JIT on and off, twice each.
+local function works(name, f, text)
+    test(name, function(t)
+        for _, mode in ipairs {'on', 'off'} do
+            jit[mode]()
+            for _ = 1, 2 do
+                t.equal(tostring(attn.variant(f)), tostring(attn.variant(text)), 'JIT ' .. mode)
+            end
+        end
+        jit.on()
+    end)
+end
+
+-- f is refused with this text in the sentence, and the sentence blames a line of f.
+local function refused(name, f, text, code)
+    local lines = debug.getinfo(f, 'S')
+    test(name, function(t)
+        for _, mode in ipairs {'on', 'off'} do
+            jit[mode]()
+            local e = t.fails(function() attn.variant(f) end, text)
+            t.equal(e.code, code or 'VARIANT')
+            local line = tonumber(e.where:match 'trace_test%.lua:(%d+):$')
+            t.ok(line, 'a place in this file: ' .. e.where)
+            t.ok(line >= lines.linedefined and line <= lines.lastlinedefined, 'the line: ' .. e.where)
+        end
+        jit.on()
+    end)
+end
+
+-- -- Comparisons and conditions -------------------------------------------------------------------
+
+works('if, a comparison of two symbols', function(s, _, _, q, k)
+    if k > q then
+        return false
+    end
+    return s
+end, 'k <= q')
+works('elseif', function(s, _, h)
+    if h == 0 then
+        return s
+    elseif h == 1 then
+        return s * 2
+    else
+        return s * 3
+    end
+end, 'h == 0 ? s : h == 1 ? s * 2 : s * 3')
+works('<', function(_, _, _, q, k) return k < q end, 'k < q')
+works('<=', function(_, _, _, q, k) return k <= q end, 'k <= q')
+works('>', function(_, _, _, q, k) return k > q end, 'q < k')
+works('>=', function(_, _, _, q, k) return k >= q end, 'q <= k')
+works('a number on the right', function(_, _, _, q) return q < 16 end, 'q < 16')
+works('a number on the left', function(_, _, _, q) return 16 < q end, '16 < q')
+works('== with a number', function(_, _, h) return h == 3 end, 'h == 3')
+works('== with a number on the left', function(_, _, h) return 3 == h end, 'h == 3')
+works('~= with a number', function(_, _, h) return h ~= 3 end, 'h != 3')
+works('== with a symbol', function(_, _, _, q, k) return q == k end, 'q == k')
+works('~= with a symbol', function(_, _, _, q, k) return q ~= k end, 'q != k')
+works('== with true', function(_, _, _, q) return seen[q] == true end, 'bool seen[1]; seen[q]')
+works('== with false', function(_, _, _, q) return seen[q] == false end, 'bool seen[1]; !seen[q]')
+works('~= with true', function(_, _, _, q) return seen[q] ~= true end, 'bool seen[1]; !seen[q]')
+refused('== with a string', function(s, _, h)
+    return h == 'first' and s
+end, "the string 'first' is no number")
+works('x == nil is false', function(s, _, _, q)
+    if q == nil or nil == q then
+        return 0
+    end
+    return q ~= nil and s
+end, 's')
+works('c and a or b', function(s, _, _, q, k)
+    return k <= q and s or s - 1
+end, 'k <= q ? s : s - 1')
+works('c and false or x is x: the Lua trap', function(s, _, _, q, k)
+    return k > q and false or s
+end, 's')
+works('not (a < b)', function(_, _, _, q, k) return not (q < k) end, 'k <= q')
+works('(a < b) ~= (c < d)', function(_, b, h, q, k)
+    return (q < k) ~= (b < h)
+end, 'q < k ? !(b < h) : b < h')
+works('conditions in locals', function(s, _, h, q, k)
+    local near, first = q - k < 8, h == 0
+    return (near or first) and s
+end, 'q - k < 8 || h == 0')
+works('return q >= k and s', function(s, _, _, q, k) return q >= k and s end, 'k <= q')
+works('a boolean result', function(_, _, _, q, k) return q >= k end, 'k <= q')
+works('true keeps s', function() return true end, 's')
+works('false masks', function() return false end, 'false')
+works('some paths return a condition, others a score', function(s, _, h, q, k)
+    if h == 0 then
+        return k <= q
+    end
+    return s * 2
+end, 'h == 0 ? (k <= q ? s : -inf) : s * 2')
+works('-math.huge masks', function(s, _, _, q, k) return k <= q and s or -math.huge end, 'k <= q')
+works('a >= b, b <= a and not (a < b) are one decision', function(s, _, _, q, k)
+    if q >= k then
+        if k <= q and not (q < k) and not (k > q) then
+            return s
+        end
+        return 'never' -- an impossible path
+    end
+    return false
+end, 'k <= q')
+
+-- -- Truth of symbols -----------------------------------------------------------------------------
+
+refused('if t[q] then', function(s, _, _, q)
+    if seen[q] then
+        return s
+    end
+    return false
+end, 'write seen[q] == true')
+refused('not t[q]', function(s, _, _, q)
+    return not seen[q] and s or s
+end, 'write seen[q] == true')
+refused('attn.lt(a, b) as a condition', function(s, _, _, q, k)
+    if attn.lt(q, k) then
+        return s
+    end
+    return false
+end, 'write q < k == true')
+works('a bool load as a result', function(_, _, _, q) return seen[q] end, 'bool seen[1]; seen[q]')
+works('s and x or y is x', function(s, _, _, q, k) return s and q or k end, 'float(q)')
+refused('a number that is only tested for truth', function(s, _, _, q)
+    return q % 2 and s or s * 2
+end, 'write q % 2 ~= 0 if a condition was meant')
+works('0 is true', function(s) return 0 and s or s * 2 end, 's')
+
+-- -- Arithmetic -----------------------------------------------------------------------------------
+
+works('+ - * and unary minus', function(s, _, h, q, k)
+    return -(s + (q - k) * 2) - h
+end, '-(s + (q - k) * 2) - h')
+works('/ of two i32 is f32', function(s, _, _, q, k) return s + q / k end, 's + q / k')
+works('^', function(s, _, _, q) return s ^ 2 + 2 ^ q end, 'pow(s, 2) + pow(2, q)')
+works('%', function(_, _, _, q) return q % 4 == 0 end, 'q % 4 == 0')
+works('math.fmod', function(_, _, _, q) return math.fmod(q, 4) == 0 end, 'fmod(q, 4) == 0')
+works('math.floor(a / b) of i32 is floordiv', function(_, _, _, q, k)
+    return math.floor(q / 16) == math.floor(k / 16)
+end, 'floordiv(q, 16) == floordiv(k, 16)')
+for _, text in ipairs {'a // b', 'a & b', 'a << b', 'a != b'} do
+    test(text .. ' is no Lua', function(t)
+        t.equal(loadstring('local a, b = 1, 2; return ' .. text), nil)
+    end)
+end
+test('<const> is no Lua', function(t) t.equal(loadstring 'local a <const> = 1', nil) end)
+works('bit.band', function(_, _, _, q) return bit.band(q, 63) == 0 end, 'band(q, 63) == 0')
+works('bit.bor, bit.bxor, bit.bnot', function(_, _, _, q, k)
+    return bit.bxor(bit.bor(q, 1, k), bit.bnot(k)) == 0
+end, 'bxor(bor(bor(q, 1), k), bnot(k)) == 0')
+works('shifts', function(_, _, _, q)
+    return bit.lshift(q, 1) + bit.rshift(q, 2) == bit.arshift(q, 3)
+end, 'shl(q, 1) + shr(q, 2) == sar(q, 3)')
+refused('bit.tohex', function(s, _, _, q) return s + bit.tohex(q) end,
+    'bit.tohex has no counterpart in a variant')
+refused('arithmetic on a condition', function(s, _, _, q)
+    return s + seen[q]
+end, '`+` takes numbers')
+refused('arithmetic with a string', function(s) return s + '1' end, "the string '1' is no number")
+refused('arithmetic with nil', function(s) return s + nil end, 'nil is no number')
+refused('arithmetic with a tensor', function(s) return s + slopes end, 'a tensor without an index')
+works('numbers fold', function(s) return s + math.exp(0) * (3 - 1) end, 's + 2')
+
+-- -- math.* ---------------------------------------------------------------------------------------
+
+works('math.exp log tanh sqrt sin cos', function(s)
+    return math.exp(s) + math.log(s) + math.tanh(s) + math.sqrt(s) + math.sin(s) + math.cos(s)
+end, 'exp(s) + log(s) + tanh(s) + sqrt(s) + sin(s) + cos(s)')
+works('math.abs floor ceil', function(s, _, _, q, k)
+    return math.abs(q - k) + math.floor(s) + math.ceil(s)
+end, 'abs(q - k) + floor(s) + ceil(s)')
+works('math.max and min of many', function(s, _, _, q, k)
+    return math.max(s, q, 1) + math.min(k, 3, s)
+end, 'max(max(s, q), 1) + min(min(k, 3), s)')
+works('math.pow', function(s) return math.pow(s, 3) end, 'pow(s, 3)')
+works('math.huge and math.pi', function(s) return math.min(s, math.huge) * math.pi end,
+    'min(s, inf) * 3.141592653589793')
+local function helper(x)
+    return math.exp(x) + max(x, 0)
+end
+works('math.* in a helper', function(s) return helper(s) end, 'exp(s) + max(s, 0)')
+works('local copies of math functions as upvalues', function(s, _, _, q)
+    return band(q, 1) == 0 and exp(s) or max(s, 0)
+end, 'band(q, 1) == 0 ? exp(s) : max(s, 0)')
+works('a local copy inside', function(s)
+    local e = math.exp
+    return e(s)
+end, 'exp(s)')
+refused('a copy in a table', function(s) return record.exp(s) end, 'attn.exp')
+works('attn.exp and its like', function(s) return attn.exp(attn.exp2(s)) end, 'exp(exp2(s))')
+works('math.log(x, 2)', function(s) return math.log(s, 2) end, 'log2(s)')
+works('math.log(x, 10)', function(s) return math.log(s, 10) end, 'log(s) / log(10)')
+refused('math.sinh', function(s) return math.sinh(s) end,
+    'math.sinh has no counterpart in a variant')
+refused('math.modf', function(s) return (math.modf(s)) end,
+    'math.modf has no counterpart in a variant')
+works('math.* of plain numbers stays what it is', function(s)
+    return s * math.sinh(0) + math.modf(2.5)
+end, 's * 0 + 2')
+
+-- -- Lua around it --------------------------------------------------------------------------------
+
+works('nested closures', function(s, _, _, q, k)
+    local function distance() return math.abs(q - k) end
+    return (function() return s - distance() end)()
+end, 's - abs(q - k)')
+local function total(...)
+    local sum = 0
+    for i = 1, select('#', ...) do
+        sum = sum + select(i, ...)
+    end
+    return sum
+end
+works('varargs', function(s, b, h) return total(s, b, h) end, 's + b + h')
+works('a table of symbols', function(s, _, _, q, k)
+    local at = {q, k, score = s}
+    return at.score + at[1] - at[2]
+end, 's + q - k')
+works('pcall', function(s, _, _, q, k)
+    local ok, c = pcall(function() return k <= q end)
+    return ok and c and s
+end, 'k <= q')
+refused("pcall does not swallow the tracer's errors", function(s)
+    pcall(function() return s .. 'x' end)
+    return s
+end, "'..' joins text")
+works('a coroutine that finishes inside', function(s, _, _, q, k)
+    local co = coroutine.wrap(function()
+        coroutine.yield(q - k)
+        return nil
+    end)
+    local d = co()
+    co()
+    return d < 8 and s
+end, 'q - k < 8')
+works('one tensor index', function(s, _, h) return s * slopes[h] end,
+    'f32 slopes[1]; s * slopes[h]')
+works('two tensor indices', function(s, _, h, q, k)
+    return s + rel[h][math.min(math.abs(q - k), 4)]
+end, 'f32 rel[2]; s + rel[h][min(abs(q - k), 4)]')
+works('a symbol and a number as indices', function(s, _, h) return s + rel[h][2] end,
+    'f32 rel[2]; s + rel[h][2]')
+works('a row of a tensor', function(s, _, _, q) return s + rel[1][q] end, 'f32 rel[1]; s + rel[q]')
+works('an element of a tensor is a number', function(s) return s + rel[1][2] end, 's + 7')
+works('#tensor', function(_, _, h) return h < #slopes end, 'h < 4')
+works('#tensor[h]', function(_, _, h, q) return q < #rel[h] end, 'q < 5')
+works('i32 tensors', function(_, _, _, q, k) return ids[q] == ids[k] end,
+    'i32 ids[1]; ids[q] == ids[k]')
+works('a whole f32 as an index', function(s, _, h, q, k)
+    return s + rel[h][math.floor(math.log(1 + math.abs(q - k)))]
+end, 'f32 rel[2]; s + rel[h][int(floor(log(1 + abs(q - k))))]')
+refused('a fraction as an index', function(s) return s + slopes[s / 2] end,
+    'write math.floor(s / 2)')
+refused('a condition as an index', function(s, _, _, q) return s + slopes[seen[q]] end,
+    'an index is a number, not the condition seen[q]')
+refused('too few indices', function(s, _, h) return s + rel[h] end, 'write t[...][...]')
+refused('too few indices in the result', function(_, _, h) return rel[h] end, 'write t[...][...]')
+works('a tensor in a record', function(s, _, h) return s * record.slopes[h] end,
+    'f32 slopes[1]; s * slopes[h]')
+refused('a plain table in an upvalue', function(s, _, h) return s * (plain_table[h] or 0) end,
+    'a plain table is indexed by the symbol h: wrap it with attn.tensor')
+refused('a plain table in a record', function(s, _, h) return s * (record.list[h] or 0) end,
+    'wrap it with attn.tensor')
+works('a plain table by a plain number', function(s) return s * plain_table[2] end, 's * 2')
+works('for i = 1, 3', function(s, _, _, q, k)
+    for i = 1, 3 do
+        if q - k == 2 ^ i then
+            return s
+        end
+    end
+    return false
+end, 'q - k == 2 || q - k == 4 || q - k == 8')
+works('ipairs and an early return', function(_, _, _, q, k)
+    for _, d in ipairs {1, 4, 16} do
+        if q - k == d then
+            return true
+        end
+    end
+    return false
+end, 'q - k == 1 || q - k == 4 || q - k == 16')
+refused('for i = 1, q', function(s, _, _, q)
+    for _ = 1, q do
+        s = s + 1
+    end
+    return s
+end, "a loop's bounds cannot depend on a symbol")
+refused('while q > k', function(s, _, _, q, k)
+    while q > k do
+        s = s + 0
+    end
+    return s
+end, 'an endless loop?')
+refused('while q > 0 do q = q - 1', function(s, _, _, q)
+    while q > 0 do
+        q = q - 1
+    end
+    return s
+end, 'more than 64 paths')
+works('repeat until', function(s, _, _, q, k)
+    local n = 0
+    repeat
+        n = n + 1
+    until q - k < 16 * n or n == 4
+    return s * n
+end, 'd = q - k; d < 16 ? s : d < 32 ? s * 2 : d < 48 ? s * 3 : s * 4')
+
+local function ifs(n)
+    return function(s, _, h)
+        for i = 0, n - 1 do
+            s = bit.band(h, 2 ^ i) == 0 and s + 2 ^ i or s
+        end
+        return s
+    end
+end
+test('six independent ifs are 64 paths', function(t)
+    local v = attn.variant(ifs(6))
+    t.ok(tostring(v):find('band(h, 32)', 1, true))
+end)
+test('seven are too many', function(t)
+    local e = t.fails(function() attn.variant(ifs(7)) end, 'more than 64 paths: attn.where')
+    t.equal(e.code, 'VARIANT')
+end)
+works('attn.where makes no path', function(s, _, h)
+    for i = 0, 7 do
+        s = attn.where(attn.eq(h, i), s + i, s)
+    end
+    return s
+end, (function()
+    local text = 's'
+    for i = 0, 7 do
+        text = ('(h == %d ? %s + %d : %s)'):format(i, text, i, text)
+    end
+    return text
+end)())
+test('parts of a list add paths', function(t)
+    local v = attn.variant {ifs(6), ifs(6)}
+    t.ok(tostring(v):find('band(h, 32)', 1, true))
+end)
+works('attn.lt le eq any all', function(s, _, h, q, k)
+    return attn.where(attn.any(attn.lt(q, k), attn.all(attn.le(k, 4), attn.eq(h, 0))), s, s * 2)
+end, 'q < k || k <= 4 && h == 0 ? s : s * 2')
+works('attn.where of a decided condition', function(s, _, _, q, k)
+    return attn.where(q < k, s, s * 2)
+end, 'q < k ? s : s * 2')
+
+-- -- What fails -----------------------------------------------------------------------------------
+
+refused('assert', function(s, _, _, q, k)
+    assert(q >= k)
+    return s
+end, 'both outcomes of a condition are run')
+refused('error() on a branch', function(s, _, _, q, k)
+    if q < k then
+        error 'the future'
+    end
+    return s
+end, 'the future, where q < k')
+refused("q .. 'x'", function(_, _, _, q) return q .. 'x' end, "'..' joins text: q is a symbol")
+refused('#q', function(_, _, _, q) return #q end, '#q: a symbol is a number and has no length')
+refused('q.foo', function(_, _, _, q) return q.foo end, '.foo: a symbol is a number')
+refused('q.foo = 1', function(_, _, _, q)
+    q.foo = 1
+    return q
+end, 'has no fields')
+refused('q()', function(_, _, _, q) return q() end, 'q(...): a symbol is a number')
+refused('q[1]', function(_, _, _, q) return q[1] end, 'a symbol is a number')
+refused('5LL', function(s) return s + 5LL end, '5LL is no number')
+refused('5LL as a result', function() return 5LL end, 'the variant returns the cdata 5LL')
+refused('a string as a result', function(_, _, h)
+    if h == 1 then
+        return 'one'
+    end
+    return 1
+end, "the variant returns the string 'one' where h == 1")
+refused('a table as a result', function() return {} end, 'the variant returns a table')
+refused('no result on a path', function(s, _, _, q, k)
+    if k <= q then
+        return s
+    end
+end, 'the variant returns nothing where not (k <= q)')
+refused('nil as a result', function() return nil end, 'the variant returns nothing')
+refused('two results', function(s, _, _, q) return s, q end, 'the variant returns 2 values')
+refused('ipairs(q)', function(s, _, _, q)
+    for _ in ipairs(q) do
+        s = s + 1
+    end
+    return s
+end, 'a symbol is a number, not a table')
+refused('pairs(q)', function(s, _, _, q)
+    for _ in pairs(q) do
+        s = s + 1
+    end
+    return s
+end, 'a symbol is a number, not a table')
+refused("('%d'):format(q)", function(s, _, _, q)
+    return s + #('%d'):format(q)
+end, '%s formats a symbol')
+refused('table.concat {q}', function(s, _, _, q)
+    return s + #table.concat {q}
+end, 'a symbol is a number, not a string')
+refused('tonumber(q)', function(s, _, _, q) return s + (tonumber(q) or 0) end,
+    'tonumber(q): a symbol has no value while it is traced')
+works('tonumber of a string', function(s) return s + tonumber '3' end, 's + 3')
+test('%s and tostring show the expression', function(t)
+    local text, text2
+    attn.variant(function(s, _, _, q, k)
+        text, text2 = ('%s'):format(q - k), tostring(s)
+        return true
+    end)
+    t.equal(text, 'q - k')
+    t.equal(text2, 's')
+end)
+test("type(q) is 'cdata'; rawequal and table keys go by identity", function(t)
+    local kind, same, found
+    attn.variant(function(s, _, _, q, k)
+        kind, same = type(q), rawequal(q - k, q - k)
+        found = ({[q] = 1})[q]
+        return s
+    end)
+    t.equal(kind, 'cdata')
+    t.equal(same, false)
+    t.equal(found, 1)
+end)
+refused('x.foo', function(s, _, _, _, _, x) return s + x.foo end, 'x has i nq nk nh hk batch')
+refused('x.nq = 1', function(s, _, _, _, _, x)
+    x.nq = 1
+    return s
+end, 'the arguments of a variant are fixed')
+works('x', function(s, _, _, _, _, x)
+    return s + x.i + x.nq + x.nk + x.nh + x.hk + x.batch
+end, 's + i + nq + nk + nh + hk + batch')
+
+-- -- Purity ---------------------------------------------------------------------------------------
+
+refused('math.random', function(s) return s + math.random() end,
+    'math.random: a variant is a pure function')
+refused('os.clock', function(s) return s + os.clock() end, 'os.clock: a variant is a pure function')
+local counter = 0
+refused('a counter in the result', function(s)
+    counter = counter + 1
+    return s + counter
+end, 'the function is not pure: it returned')
+refused('a counter on the last path alone', function(s, _, h)
+    if h == 0 then
+        return s
+    end
+    counter = counter + 1
+    return s + counter
+end, 'the function is not pure: it returned')
+refused('a counter in a decision', function(s, _, h)
+    counter = counter + 1
+    if h == counter then
+        return s
+    end
+    return false
+end, 'the function is not pure: decision 1 was')
+local first = true
+refused('a decision that does not come again', function(s, _, h)
+    if first then
+        first = false
+        return h == 0 and s
+    end
+    return s
+end, 'did not come again')
+refused('yielding out of the function', function(s)
+    coroutine.yield(s)
+    return s
+end, 'yields out of its function')
+local kept
+test('a symbol kept from an earlier trace', function(t)
+    attn.variant(function(s, _, _, q)
+        kept = q
+        return s
+    end)
+    t.fails(function() attn.variant(function(s) return s + kept end) end, 'an earlier trace')
+    t.fails(function() return kept + 1 end, 'outside its trace')
+    t.equal(tostring(kept), 'a symbol of an earlier trace')
+end)
+refused('a trace inside a trace', function(s)
+    attn.variant(function() return s end)
+    return s
+end, 'a variant is made inside a variant function')
+test('more than 64 decisions on a path', function(t)
+    t.fails(function()
+        attn.variant(function(s, _, _, q)
+            local n = 0
+            for i = 1, 65 do
+                n = q == i and n or n + 1
+            end
+            return s * n
+        end)
+    end, 'more than 64 ')
+end)
+test('more than 20000 operations on a path', function(t)
+    t.fails(function()
+        attn.variant(function(s)
+            while true do
+                s = s + 1
+            end
+        end)
+    end, 'more than 20000 operations on one path')
+end)
+
+-- -- After a trace --------------------------------------------------------------------------------
+
+test('Lua is what it was after a trace, a failed one too', function(t)
+    local before = {math.exp, math.random, bit.band, tonumber, os.clock, exp, band}
+    local function f(s, _, h)
+        local list = plain_table
+        return exp(s) + band(h, 1) + #list
+    end
+    local function g(s, _, h)
+        return exp(s) .. plain_table[h]
+    end
+    attn.variant(f)
+    t.ok(not pcall(attn.variant, g))
+    t.ok(not pcall(attn.variant, function(s)
+        coroutine.yield()
+        return s
+    end))
+    t.same({math.exp, math.random, bit.band, tonumber, os.clock, exp, band}, before)
+    t.equal(getmetatable(plain_table), nil)
+    t.equal(plain_table[100], nil)
+    t.equal(f(0, 0, 3), 6)
+    t.equal(select(2, debug.getupvalue(f, 2)), math.exp)
+end)
+test('a bare function is traced at every call, a variant object is frozen', function(t)
+    local c = 2
+    local function f(s) return s * c end
+    local v = attn.variant(f)
+    c = 3
+    t.equal(tostring(v), tostring(attn.variant 's * 2'))
+    t.equal(tostring(attn.variant {f}), tostring(attn.variant 's * 3'))
+end)
+
+-- -- Captures and parameters ----------------------------------------------------------------------
+
+test('captured tensors are named after upvalues, fields and globals', function(t)
+    local h = attn.tensor {1, 2} -- the name of a leaf
+    rawset(_G, 'global_bias', attn.tensor {3, 4})
+    local other = (function()
+        local slopes = attn.tensor {9, 9} -- luacheck: ignore 431
+        return function(s, _, head) return s * slopes[head] end
+    end)()
+    local v = attn.variant(function(s, b, head, q)
+        return other(s, b, head) + slopes[head] + h[head] + rawget(_G, 'global_bias')[head]
+            + attn.variant and s + rel[0][q]
+    end)
+    t.ok(v.captures.rel)
+    local w = attn.variant(function(s, b, head)
+        return other(s, b, head) + slopes[head] + h[head] + rawget(_G, 'global_bias')[head]
+    end)
+    local values = {}
+    for name, value in pairs(w.captures) do
+        values[name] = value[0]
+    end
+    t.equal(values.h_t, 1)
+    t.equal(values.global_bias, 3)
+    t.equal(values.slopes + values.slopes_2, 9.5)
+    rawset(_G, 'global_bias', nil)
+end)
+test('the variant keeps what it captures', function(t)
+    local function make()
+        local table_of_mine = attn.tensor {1, 2, 3}
+        return attn.variant(function(s, _, h) return s + table_of_mine[h] end)
+    end
+    local v = make()
+    attn.collect()
+    t.equal(v.captures.table_of_mine[2], 3)
+end)
+test('tensors are told apart by memory, not by object', function(t)
+    local v = attn.variant(function(s, _, _, q, k) return s + rel[0][q] + rel[0][k] + rel[1][q] end)
+    local n = 0
+    for _ in pairs(v.captures) do
+        n = n + 1
+    end
+    t.equal(n, 2)
+end)
+test('what a variant cannot read', function(t)
+    local wide = attn.tensor({1}, {dtype = 'f64'})
+    local e = t.fails(function() attn.variant(function(s, _, h) return s + wide[h] end) end, "t:to('f32')")
+    t.equal(e.code, 'DTYPE')
+    local deep = attn.zeros {1, 1, 1, 1, 1}
+    t.fails(function() attn.variant(function(s, _, h) return s + deep[h] end) end, '1 to 4 axes')
+end)
+test('parameters', function(t)
+    local c = attn.param('c', 30)
+    t.equal(c.name, 'c')
+    t.equal(c.value, 30)
+    local function cap(s) return c * attn.tanh(s / c) end
+    local v = attn.variant(cap)
+    t.equal(tostring(v), tostring(attn.variant 'c * tanh(s / c)'))
+    t.ok(rawequal(v.captures.c, c))
+    t.near(cap(1), 30 * math.tanh(1 / 30), 1e-12) -- called with plain numbers
+    t.equal(c + 1, 31)
+    t.ok(c > 29 and c == 30 and c <= 30)
+    local inside = attn.variant(function(s) return s * attn.param('gain', 2) end)
+    t.equal(inside.captures.gain, 2)
+    t.fails(function() attn.param('q', 1) end, "no word of the language")
+    t.fails(function() attn.param('gain', 'x') end, 'a number is wanted')
+    local d = attn.param('c', 1)
+    t.fails(function() attn.variant(function(s) return s * c * d end) end, "named 'c'")
+end)
+test('parts that read different things under one name', function(t)
+    local function scaled(x)
+        local weights = attn.tensor(x)
+        return attn.variant(function(s, _, h) return s * weights[h] end)
+    end
+    local a, b = scaled {1, 2}, scaled {3, 4}
+    local v = a .. b
+    t.equal(v.captures.weights[0], 1)
+    t.equal(v.captures.weights_2[0], 3)
+    local same = a .. a
+    t.equal(same.captures.weights_2, nil)
+end)
+
+-- -- Variants from elsewhere ----------------------------------------------------------------------
+
+test('what is no variant', function(t)
+    for _, x in ipairs {5, true, slopes, {a = 1}} do
+        local e = t.fails(function() attn.variant(x) end, 'a variant is a function, a text')
+        t.equal(e.code, 'VARIANT')
+    end
+    t.equal(t.fails(function() attn.variant 'k <= ' end, 'the text ends').code, 'PARSE')
+    t.fails(function() attn.variant('s * x', {y = 1}) end, 'does not read y')
+    t.fails(function() attn.variant('s * x', {x = 'one'}) end, 'a number is wanted')
+    t.fails(function() attn.variant(print) end, 'written in C')
+end)
+test('lists, .. and attn.any', function(t)
+    local function double(s) return s * 2 end
+    local list = attn.variant {attn.causal, double, {attn.softcap(30)}}
+    t.equal(tostring(list), tostring(attn.causal .. double .. attn.softcap(30)))
+    t.equal(tostring(attn.variant {}), tostring(attn.variant 's'))
+    local either = attn.any(attn.causal, function(_, _, _, _, k) return k < 4 end)
+    t.equal(tostring(either), tostring(attn.variant 'k <= q || k < 4'))
+    t.equal(tostring(attn.any {attn.causal, attn.prefix(4)}), tostring(attn.prefix(4)))
+    t.fails(function() attn.any(attn.causal, double) end, '')
+end)
+test('ready-made variants', function(t)
+    local function is(v, text)
+        t.equal(tostring(v), tostring(attn.variant(text)), text)
+    end
+    is(attn.causal, 'k <= q')
+    is(attn.window(8, 2), 'q - k <= 8 && k - q <= 2')
+    is(attn.prefix(4), 'k < 4 || k <= q')
+    is(attn.first_keys(4, 8), 'k <= q && (k < 4 || q - k <= 8)')
+    is(attn.dilated(4), '(q - k) % 4 == 0')
+    is(attn.softcap(30), '30 * tanh(s / 30)')
+    is(attn.alibi(slopes), 's - slopes[h] * abs(q - k)')
+    is(attn.alibi {1, 2}, 's - slopes[h] * abs(q - k)')
+    is(attn.document {{0, 0, 1}}, 'i32 ids[2]; ids[b][q] == ids[b][k]')
+    is(attn.bias(attn.zeros {2, 4, 8, 8}), 's + bias[b][h][i][k]')
+    is(attn.bias(attn.zeros {1, 4, 1, 8}), 's + bias[0][h][0][k]')
+    is(attn.bias(attn.zeros {8, 8}), 's + bias[i][k]')
+    is(attn.relative(rel), 's + table[h][max(-2, min(k - q, 2)) + 2]')
+    t.equal(attn.alibi(slopes).captures.slopes[1], 0.25)
+end)
+test('ready-made variants refuse bad arguments', function(t)
+    t.fails(function() attn.window(8) end, 'attn.window(l, r): r is nil, a number is wanted')
+    t.fails(function() attn.window(-1, 0) end, 'window: l is -1')
+    t.fails(function() attn.window(1.5, 0) end, 'window: l is 1.5')
+    t.fails(function() attn.softcap(0) end, 'softcap: c is 0')
+    t.fails(function() attn.softcap(0 / 0) end, 'softcap: c is')
+    t.fails(function() attn.dilated(0) end, 'dilated: n is 0')
+    t.fails(function() attn.prefix 'four' end, "n is the string 'four'")
+    t.fails(function() attn.alibi(0) end, 'alibi: H is 0')
+    t.fails(function() attn.alibi(rel) end, 'slopes has 2 axes, 1 are wanted')
+    t.fails(function() attn.document(slopes) end, 'ids')
+    t.fails(function() attn.bias(1) end, 'a tensor is wanted')
+    t.fails(function() attn.bias(attn.zeros {2}) end, 'axes')
+    t.fails(function() attn.relative(attn.zeros {2, 4}) end, 'an odd number 2r+1')
+    local e = t.fails(function() attn.relative 'x' end, 'a tensor is wanted')
+    t.ok(e.where:find 'trace_test')
+end)
+test('attn.try', function(t)
+    t.equal(attn.try(function(x) return x + 1 end, 2), 3)
+    local r, why, e = attn.try(attn.variant, 5)
+    t.equal(r, nil)
+    t.ok(why:find 'a variant is')
+    t.equal(e.code, 'VARIANT')
+end)
+
+test.done()
