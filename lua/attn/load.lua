@@ -129,45 +129,57 @@ local function index_node(x)
     return id
 end
 
-local partial = {}
+-- -- Partial indices ----------------------------------------------------------------------------
+
+-- cdata, since `#` of a table asks no metatable: a place in the trace's list of {tensor, indices}.
+local partial_t = symbol.partial_t
 
 local function indexed(t, indices)
-    local rank = t.head.ndim
+    local T, rank = symbol.current(), t.head.ndim
     if #indices < rank then
-        return setmetatable({tensor = t, indices = indices}, partial)
+        T.partials[#T.partials + 1] = {tensor = t, indices = indices}
+        return partial_t(#T.partials, T.generation)
     end
-    local T = symbol.current()
     return symbol.wrap(check(C.attn_graph_load(T.graph, symbol_of(T, t),
         ffi.new('int32_t[4]', indices), rank)))
 end
 
+local function open(self)
+    local T = symbol.current()
+    if not T or self.generation ~= T.generation then
+        refuse 'an indexed tensor is kept from an earlier trace'
+    end
+    return T.partials[self.place]
+end
+
+local partial = {}
+
 function partial:__index(key)
-    local indices = {unpack(rawget(self, 'indices'))}
+    local one = open(self)
+    local indices = {unpack(one.indices)}
     indices[#indices + 1] = index_node(key)
-    return indexed(rawget(self, 'tensor'), indices)
+    return indexed(one.tensor, indices)
 end
 
 function partial:__len()
-    return tonumber(rawget(self, 'tensor').extent[#rawget(self, 'indices')])
+    local one = open(self)
+    return tonumber(one.tensor.extent[#one.indices])
 end
 
-local function describe(self)
-    local given, rank = #rawget(self, 'indices'), rawget(self, 'tensor').head.ndim
-    return ('a tensor of %d axes with %d %s: write t%s'):format(rank, given,
+function partial:__tostring()
+    local one = open(self)
+    local given, rank = #one.indices, one.tensor.head.ndim
+    return ('a tensor of %d axes with %d %s (write t%s)'):format(rank, given,
         given == 1 and 'index' or 'indices', ('[...]'):rep(rank))
 end
-partial.__tostring = describe
 
 local function incomplete(a, b)
-    refuse(describe(getmetatable(a) == partial and a or b))
+    refuse(symbol.describe(ffi.istype(partial_t, a) and a or b) .. ' is no number')
 end
-for name in ('add sub mul div mod pow unm lt le concat call newindex'):gmatch '%S+' do
+for name in ('add sub mul div mod pow unm lt le eq concat call newindex'):gmatch '%S+' do
     partial['__' .. name] = incomplete
 end
-
-function M.is_partial(x)
-    return getmetatable(x) == partial
-end
+ffi.metatype(partial_t, partial)
 
 local numeric_index = tensor.meta.__index
 

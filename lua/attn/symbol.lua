@@ -22,6 +22,7 @@ local MAX_DECISIONS = 64
 local MAX_STEPS = 20000 -- operations on one path
 
 local node_t = ffi.typeof 'struct { int32_t id, generation; }'
+local partial_t = ffi.typeof 'struct { int32_t place, generation; }' -- load.lua's
 local param_t = ffi.typeof 'struct { double value; char label[48]; }'
 local info = ffi.new 'attn_node'
 info.size = ffi.sizeof(info)
@@ -65,6 +66,9 @@ local function refuse(message, code, arg)
         local where = path()
         local _, e = pcall(fail, code or 'VARIANT', arg or 'variant',
             where == '' and message or ('%s, where %s'):format(message, where))
+        if e.where == '' then -- a tail call left no line
+            e.where = T.place
+        end
         T.err = T.err or e
         error(T.err, 0)
     end
@@ -92,7 +96,7 @@ end
 local function is_symbol(x)
     return type(x) == 'cdata' and (is_node(x) or is_param(x))
 end
-M.is_node, M.is_param, M.is = is_node, is_param, is_symbol
+M.is_node, M.is_param, M.is, M.partial_t = is_node, is_param, is_symbol, partial_t
 
 -- -- Nodes --------------------------------------------------------------------------------------
 
@@ -102,6 +106,7 @@ M.is_node, M.is_param, M.is = is_node, is_param, is_symbol
 --     steps                   operations on this path
 --     made used               node ids that the function got, and those it did something with
 --     symbols params captures what it reads: by memory, by name, and in order
+--     partials                tensors that wait for more indices
 --     names taken             names for tensors: by storage, and those given
 --     watch                   an unused node: whoever makes it again is to blame
 function M.open(trace)
@@ -186,6 +191,8 @@ local function describe(x)
         return ("the string '%s'"):format(x)
     elseif type(x) == 'cdata' and tensor.is(x) then
         return 'a tensor without an index'
+    elseif ffi.istype(partial_t, x) then
+        return tostring(x)
     elseif type(x) == 'cdata' then
         return ('the cdata %s'):format(tostring(x))
     end

@@ -17,7 +17,6 @@
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local symbol = require 'attn.symbol'
-local load = require 'attn.load'
 local guard = require 'attn.guard'
 local C, fail = base.C, base.fail
 local create, resume, status = coroutine.create, coroutine.resume, coroutine.status
@@ -39,7 +38,7 @@ local hints = {
     {"%(table expected, got cdata%)", 'a symbol is a number, not a table'},
     {"in table for 'concat'", 'a symbol is a number, not a string'},
     {"cannot convert 'struct", 'a symbol was given to a function that takes plain numbers'},
-    {"__pairs' metamethod", 'a symbol is a number, not a table'},
+    {"__i?pairs' metamethod", 'a symbol is a number, not a table'},
     {'assertion failed', 'both outcomes of a condition are run: return false to mask'},
     {'attempt to .* nil value', 'a table without the field, or indexed by a symbol, gives nil'},
     {'attempt to compare', 'a symbol is compared to numbers and symbols alone'},
@@ -66,8 +65,6 @@ local function leaf(T, n, value)
         what = 'nothing'
     elseif n > 1 then
         what = n .. ' values'
-    elseif load.is_partial(value) then
-        what = tostring(value)
     elseif not (kind == 'number' or kind == 'boolean' or symbol.is(value)) then
         what = symbol.describe(value)
     end
@@ -194,7 +191,7 @@ local function new_trace(f)
         globals = getfenv(f),
         plan = {}, depth = 0, known = {}, steps = 0,
         made = {}, used = {},
-        symbols = {}, params = {}, captures = {}, taken = {},
+        symbols = {}, params = {}, captures = {}, partials = {}, taken = {},
     }
 end
 

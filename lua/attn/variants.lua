@@ -3,8 +3,9 @@
 -- Who calls it: attn.lua exports the constructors; attention.lua and picture.lua turn whatever was
 -- given as a variant into an object by M.of and its captures into an array by M.bind.
 --
--- A variant is {handle, captures}: the library's frozen variant and, by name, the values it reads:
--- tensors, parameters, or numbers of parameters that were made inside a function. Where two parts of
+-- A variant is {handle, captures, axes}: the library's frozen variant; by name, the values it reads:
+-- tensors, parameters, or numbers of parameters that were made inside a function; and for tensors of
+-- ready-made variants which size of the call each axis must have (false: any). Where two parts of
 -- a composition read different things under one name, the later one is renamed in its text:
 --
 --     {bias(a), bias(b)}     s + bias[..]  and  s + bias[..]   ->   s + bias[..] + bias_2[..]
@@ -45,13 +46,15 @@ local function symbols(handle)
     return list
 end
 
--- The object of the variant in `box`; of `values` (by name) it keeps what is read.
-local function new(values)
-    local handle, captures = ffi.gc(box[0], C.attn_variant_release), {}
+-- The object of the variant in `box`; of `values` and `axes` (by name) it keeps what is read.
+local function new(values, axes)
+    local handle = ffi.gc(box[0], C.attn_variant_release)
+    local variant = {handle = handle, captures = {}, axes = {}}
     for _, one in ipairs(symbols(handle)) do
-        captures[one.name] = values[one.name]
+        variant.captures[one.name] = values[one.name]
+        variant.axes[one.name] = axes and axes[one.name]
     end
-    return setmetatable({handle = handle, captures = captures}, Variant)
+    return setmetatable(variant, Variant)
 end
 
 -- -- Composition --------------------------------------------------------------------------------
@@ -63,14 +66,15 @@ end
 
 -- `part` under names that clash with nothing in `taken`.
 local function renamed(part, taken)
-    local names, values = {}, {}
+    local names, values, axes = {}, {}, {}
     for _, one in ipairs(symbols(part.handle)) do
         local name, n = one.name, 1
         while taken[name] ~= nil and not same(taken[name], part.captures[one.name]) do
             n = n + 1
             name = ('%s_%d'):format(one.name, n)
         end
-        names[one.name], values[name] = name, part.captures[one.name]
+        names[one.name] = name
+        values[name], axes[name] = part.captures[one.name], part.axes[one.name]
     end
     local text = text_of(part)
     local new_text = text:gsub('%f[%w_][%a_][%w_]*', names)
@@ -78,21 +82,21 @@ local function renamed(part, taken)
         return part
     end
     check(C.attn_variant_parse(new_text, box))
-    return new(values)
+    return new(values, axes)
 end
 
 local function join(list, how)
-    local parts, taken = {}, {}
+    local parts, taken, axes = {}, {}, {}
     local handles = ffi.new('const attn_variant *[?]', #list + 1)
     for i = 1, #list do
         parts[i] = renamed(M.of(list[i]), taken)
         for name, value in pairs(parts[i].captures) do
-            taken[name] = value
+            taken[name], axes[name] = value, parts[i].axes[name]
         end
         handles[i - 1] = parts[i].handle
     end
     check(how(handles, #parts, box))
-    return new(taken)
+    return new(taken, axes)
 end
 
 function Variant.__concat(a, b)
@@ -186,10 +190,10 @@ end
 
 -- -- Ready-made ---------------------------------------------------------------------------------
 
-local function ready(name, numbers, values)
+local function ready(name, numbers, values, axes)
     local array = ffi.new('double[?]', #numbers + 1, numbers)
     check(C.attn_variant_ready(name, array, #numbers, box))
-    return new(values or {})
+    return new(values or {}, axes)
 end
 
 -- A constructor that takes the named numbers.
@@ -241,14 +245,14 @@ function R.alibi(x)
     end
     local slopes = tensor_of('alibi', 'slopes', x, 'f32')
     want_rank('alibi', 'slopes', slopes, 1)
-    return ready('alibi', {}, {slopes = slopes})
+    return ready('alibi', {}, {slopes = slopes}, {slopes = {'nh'}})
 end
 
 -- ids[B][NK], i32: queries see the keys of their own document.
 function R.document(x)
     local ids = tensor_of('document', 'ids', x, 'i32')
     want_rank('document', 'ids', ids, 2)
-    return ready('document', {}, {ids = ids})
+    return ready('document', {}, {ids = ids}, {ids = {'batch', 'nk'}})
 end
 
 -- table[H][2r+1]: s + table[h][clamp(q - k, -r, r) + r].
@@ -260,7 +264,29 @@ function R.relative(x)
         fail('SHAPE', 'table', ('attn.relative: the table has %d columns, an odd number 2r+1 is wanted')
             :format(n))
     end
-    return ready('relative', {(n - 1) / 2}, {table = t})
+    return ready('relative', {(n - 1) / 2}, {table = t}, {table = {'nh', false}})
+end
+
+-- A tensor added to the scores: [B][H][NQ][NK], or without B, or without B and H. Where an extent is 1,
+-- that axis broadcasts.
+function R.bias(x)
+    local t = tensor_of('bias', 'bias', x, 'f32')
+    local shape, axes, has, text = t.shape, {}, {}, 's + bias'
+    local n = #shape
+    if n < 2 or n > 4 then
+        fail('SHAPE', 'bias', ('attn.bias: bias has %d axes, 2 to 4 are wanted'):format(n))
+    end
+    for i = 1, n do
+        local broadcasts, at = shape[i] == 1, 4 - n + i
+        axes[i] = not broadcasts and ({'batch', 'nh', 'nq', 'nk'})[at]
+        has[i] = broadcasts and 0 or 1
+        text = text .. (broadcasts and '[0]' or ('[%s]'):format(({'b', 'h', 'i', 'k'})[at]))
+    end
+    if n == 4 then
+        return ready('bias', has, {bias = t}, {bias = axes})
+    end
+    check(C.attn_variant_parse(text, box))
+    return new({bias = t}, {bias = axes})
 end
 M.ready = R
 
