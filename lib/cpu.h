@@ -130,8 +130,8 @@ void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_
                         int64_t row, int rows);
 void attn__store_rows(const attn__view *view, int64_t b, int64_t h, int64_t row, const float *from,
                       int rows);
-/* Zeroes the elements of x[rows][ld] that are not finite and lists the rows they stand in. */
-int attn__take_wild(float *x, int ld, int rows, uint8_t *list);
+/* Elements of x[rows][ld] that are not finite become 0. */
+void attn__drop_wild(float *x, int ld, int rows);
 
 /* -- cpu_fwd.c, cpu_bwd.c: the work items ---------------------------------------------------------- */
 void attn__cpu_forward(const attn__cpu_run *run, int thread, int64_t b, int64_t h, int tile);

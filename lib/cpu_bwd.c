@@ -13,9 +13,9 @@
    and of (head, query), so bits depend neither on threads nor on neighbours.
 
    Values that are not finite. A masked pair has p = g = 0, and 0 * NaN must not reach a sum over
-   pairs: so the right-hand side of such a product, k, q or dO, loses these elements first. A row
-   that is NaN has p = g = NaN at its visible keys, which is how it spreads to dq, dk and dv; an
-   element of dO that is not finite is added to dv where the row sees the key. */
+   pairs: so the right-hand side of such a product, k, q or dO, loses these elements first, and
+   visible pairs alone get them back, one by one. A row that is NaN has p = g = NaN at its visible
+   keys, which is how it spreads to dq, dk and dv. */
 #include "cpu.h"
 
 #include <math.h>
@@ -64,6 +64,15 @@ static void backward_row(attn__tile *t, const rows_in *r, int i, float *g_score)
     plan->ops->grad(s, dp, g_score, t->score, dp, t->on, t->n, &row, t->seen);
 }
 
+/* to[n] += by * x[n] where x is not finite. */
+static void add_wild(float *to, float by, const float *x, int n) {
+    for (int d = 0; d < n; d++) {
+        if (!isfinite(x[d])) {
+            to[d] += by * x[d];
+        }
+    }
+}
+
 static void multiply(attn__tile *t) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
@@ -106,29 +115,32 @@ static void query_tile(attn__tile *t, const rows_in *r, int c0, int n, int class
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
     const int64_t b = t->seq.kb, row = t->seq.k_row + c0;
+    const int ldd = plan->ldd;
     float g_score[BN];
-    uint8_t list[BN];
     attn__tile_keys(t, c0, n);
     if (!attn__tile_pairs(t, class_)) {
         return;
     }
     attn__load_columns(t, t->x.kt, &p->k, b, t->hk, row, n);
     attn__load_columns(t, t->x.vt, &p->v, b, t->hk, row, n);
+    attn__load_rows(t->x.k, &p->k, b, t->hk, row, n);
     multiply(t);
+    const int wild = !plan->ops->finite(t->x.k, ldd, n, ldd);
     for (int i = 0; i < t->rows; i++) {
         backward_row(t, r, i, g_score);
         if (plan->grads.n_sites) {
             attn__grads_row(t, g_score, sums);
         }
-    }
-    if (p->dq.type) {
-        attn__load_rows(t->x.k, &p->k, b, t->hk, row, n);
-        if (!plan->ops->finite(t->x.k, plan->ldd, n, plan->ldd)) {
-            attn__take_wild(t->x.k, plan->ldd, n, list);
+        for (int j = 0; j < n && wild; j++) {
+            if (t->seen[j]) {
+                add_wild(t->x.dq + i * ldd, t->x.dp[i * BN + j], t->x.k + j * ldd, ldd);
+            }
         }
-        plan->ops->mul(t->x.dq, plan->ldd, t->x.dp, BN, 1, t->x.k, plan->ldd, t->rows, plan->ldd, n,
-                       1);
     }
+    if (wild) {
+        attn__drop_wild(t->x.k, ldd, n);
+    }
+    plan->ops->mul(t->x.dq, ldd, t->x.dp, BN, 1, t->x.k, ldd, t->rows, ldd, n, 1);
 }
 
 void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t h, int tile,
@@ -171,19 +183,17 @@ void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t 
 
 /* -- Keys ---------------------------------------------------------------------------------------- */
 
-/* Row i sees keys with dO elements that are not finite: they go to dv as they are. */
-static void add_wild(attn__tile *t, int i) {
-    const attn__problem *const p = t->run->p;
-    const int ldv = t->run->plan->ldv;
-    const float *const w = attn__tile_weights(t, i), *const dout = t->x.o + i * ldv;
+/* Row i of q and dO has elements that are not finite. dO's are added whatever p is, as it is
+   never 0 but by rounding. */
+static void add_wild_row(attn__tile *t, int i) {
+    const int ldd = t->run->plan->ldd, ldv = t->run->plan->ldv;
+    const float *const w = attn__tile_weights(t, i);
     for (int j = 0; j < t->n; j++) {
-        if (!t->seen[j] || (w && w[j] == 0)) {
-            continue;
+        if (t->seen[j]) {
+            add_wild(t->x.k + j * ldd, t->x.dp[i * BN + j], t->x.q + i * ldd, ldd);
         }
-        for (int64_t d = 0; d < p->DV; d++) {
-            if (!isfinite(dout[d])) {
-                t->x.v[j * ldv + d] += w ? w[j] * dout[d] : dout[d];
-            }
+        if (t->seen[j] && !(w && w[j] == 0)) {
+            add_wild(t->x.v + j * ldv, w ? w[j] : 1, t->x.o + i * ldv, ldv);
         }
     }
 }
@@ -192,7 +202,6 @@ static void key_tile(attn__tile *t, int tile, int class_) {
     const attn__cpu_plan *const plan = t->run->plan;
     const int ldd = plan->ldd, ldv = plan->ldv;
     float g_score[BN];
-    uint8_t list[BM];
     rows_in r;
     attn__tile_rows(t, tile * BM, t->seq.nq - tile * BM < BM ? t->seq.nq - tile * BM : BM);
     if (!attn__tile_pairs(t, class_)) {
@@ -200,19 +209,17 @@ static void key_tile(attn__tile *t, int tile, int class_) {
     }
     load_queries(t, &r);
     multiply(t);
-    const int q_wild = !plan->ops->finite(t->x.q, ldd, t->rows, ldd);
-    const int o_wild = !plan->ops->finite(t->x.o, ldv, t->rows, ldv);
+    const int wild = !plan->ops->finite(t->x.q, ldd, t->rows, ldd) ||
+                     !plan->ops->finite(t->x.o, ldv, t->rows, ldv);
     for (int i = 0; i < t->rows; i++) {
         backward_row(t, &r, i, g_score);
-        if (o_wild) {
-            add_wild(t, i);
+        if (wild) {
+            add_wild_row(t, i);
         }
     }
-    if (q_wild) {
-        attn__take_wild(t->x.q, ldd, t->rows, list);
-    }
-    if (o_wild) {
-        attn__take_wild(t->x.o, ldv, t->rows, list);
+    if (wild) {
+        attn__drop_wild(t->x.q, ldd, t->rows);
+        attn__drop_wild(t->x.o, ldv, t->rows);
     }
     plan->ops->mul(t->x.k, ldd, t->x.dp, 1, BN, t->x.q, ldd, t->n, ldd, t->rows, 1);
     plan->ops->mul(t->x.v, ldv, t->x.s, 1, BN, t->x.o, ldv, t->n, ldv, t->rows, 1);

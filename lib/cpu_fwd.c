@@ -23,7 +23,7 @@ typedef struct rows_state {
     float m[BM], l[BM];
     uint8_t nan[BM];
     int has_wild;           /* x.wild counts */
-    int n_wild;             /* rows of this tile's v that have elements which are not finite */
+    int n_wild;             /* keys of this tile whose v has elements that are not finite */
     uint8_t wild_list[BN];
 } rows_state;
 
@@ -43,15 +43,22 @@ static void begin_rows(attn__tile *t, rows_state *r) {
 
 static void load_values(attn__tile *t, rows_state *r) {
     const attn__problem *const p = t->run->p;
+    const attn__tile_ops *const ops = t->run->plan->ops;
     const int ldv = t->run->plan->ldv;
     attn__load_rows(t->x.v, &p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0, t->n);
     r->n_wild = 0;
-    if (!t->run->plan->ops->finite(t->x.v, ldv, t->n, ldv)) {
-        r->n_wild = attn__take_wild(t->x.v, ldv, t->n, r->wild_list);
-        if (!r->has_wild) {
-            memset(t->x.wild, 0, (size_t)t->rows * (size_t)ldv * sizeof *t->x.wild);
-            r->has_wild = 1;
+    if (ops->finite(t->x.v, ldv, t->n, ldv)) {
+        return;
+    }
+    for (int j = 0; j < t->n; j++) {
+        if (!ops->finite(t->x.v + j * ldv, ldv, 1, ldv)) {
+            r->wild_list[r->n_wild++] = (uint8_t)j;
         }
+    }
+    attn__drop_wild(t->x.v, ldv, t->n);
+    if (!r->has_wild) {
+        memset(t->x.wild, 0, (size_t)t->rows * (size_t)ldv * sizeof *t->x.wild);
+        r->has_wild = 1;
     }
 }
 

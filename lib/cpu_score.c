@@ -86,22 +86,10 @@ void attn__store_rows(const attn__view *view, int64_t b, int64_t h, int64_t row,
     }
 }
 
-int attn__take_wild(float *x, int ld, int rows, uint8_t *list) {
-    int n = 0;
-    for (int i = 0; i < rows; i++) {
-        int wild = 0;
-        for (int d = 0; d < ld; d++) {
-            float *const at = &x[(int64_t)i * ld + d];
-            if (!isfinite(*at)) {
-                *at = 0;
-                wild = 1;
-            }
-        }
-        if (wild) {
-            list[n++] = (uint8_t)i;
-        }
+void attn__drop_wild(float *x, int ld, int rows) {
+    for (int64_t e = 0; e < (int64_t)rows * ld; e++) {
+        x[e] = isfinite(x[e]) ? x[e] : 0;
     }
-    return n;
 }
 
 /* -- The tile, from the outside in --------------------------------------------------------------- */
