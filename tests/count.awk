@@ -6,6 +6,7 @@
 #   N passed, N failed[, N skipped]      the conformance suite, other programs of ours (summed)
 #   Catch2's closing line                test cases
 #   ok / not ok lines                    TAP; "ok 3 # skip why" is skipped
+#   skipped: why                         the whole program was skipped
 #   nothing                              one test, the program itself
 #
 # A program that failed without saying so (a crash, a leak, a time-out) counts as one failure more.
@@ -40,6 +41,9 @@
     tap = 1
     tf++
 }
+/^skipped: / {
+    left_out = 1
+}
 END {
     if (!plain && catch) {
         p = cp
@@ -50,7 +54,8 @@ END {
         f = tf
         s = ts
     } else if (!plain) {
-        p = !failed
+        p = !failed && !left_out
+        s = !failed && left_out
     }
     if (failed && !f) {
         f = 1
