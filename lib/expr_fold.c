@@ -252,15 +252,29 @@ static int fold_compare(attn_graph *g, int op, int a, int b) {
     return ATTN__NO_FOLD;
 }
 
+/* The opposite of x is no larger than x. */
+static int is_negatable(const attn_graph *g, int x) {
+    const int op = op_of(g, x);
+    return op == OP_not || op == OP_eq || op == OP_ne ||
+           ((op == OP_lt || op == OP_le) && g->node[arg_of(g, x, 0)].type == VT_I32);
+}
+
 static int fold_not(attn_graph *g, int x) {
-    const int a = arg_of(g, x, 0), b = arg_of(g, x, 1);
-    switch (op_of(g, x)) {
-    case OP_not: return a;
+    const int op = op_of(g, x), a = arg_of(g, x, 0), b = arg_of(g, x, 1);
+    if ((op == OP_and || op == OP_or) && is_negatable(g, a) && is_negatable(g, b)) {
+        const int not_a = attn__op(g, OP_not, a, -1, -1);
+        const int not_b = attn__op(g, OP_not, b, -1, -1);
+        return attn__op(g, op == OP_and ? OP_or : OP_and, not_a, not_b, -1);
+    }
+    if (!is_negatable(g, x)) {
+        return ATTN__NO_FOLD;
+    }
+    switch (op) {
     case OP_eq: return attn__op(g, OP_ne, a, b, -1);
     case OP_ne: return attn__op(g, OP_eq, a, b, -1);
-    case OP_lt: return g->node[a].type == VT_I32 ? attn__op(g, OP_le, b, a, -1) : ATTN__NO_FOLD;
-    case OP_le: return g->node[a].type == VT_I32 ? attn__op(g, OP_lt, b, a, -1) : ATTN__NO_FOLD;
-    default: return ATTN__NO_FOLD;
+    case OP_lt: return attn__op(g, OP_le, b, a, -1);
+    case OP_le: return attn__op(g, OP_lt, b, a, -1);
+    default: return a;
     }
 }
 

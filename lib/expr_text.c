@@ -202,8 +202,7 @@ static int elides(const printer *p, const attn__node *node, int i) {
     int other;
     switch (attn__ops[node->op].rule) {
     case RULE_F_F:
-    case RULE_FF_F:
-    case RULE_F_I: return 1;
+    case RULE_FF_F: return 1;
     case RULE_NN_N:
     case RULE_NN_B:
     case RULE_EE_B: other = 1 - i; break;

@@ -189,6 +189,8 @@ TEST_CASE("folding of each rule") {
         {"k < q ? (k < q ? s : cap) : 1.0", "k < q ? s : 1"},
         {"(k < q) == true", "k < q"},
         {"(k < q) != true", "q <= k"},
+        {"!(k < q && h < 2)", "q <= k || 2 <= h"},
+        {"!(k < q && s < 2)", "!(k < q && s < 2)"},
         {"k < q && q <= k", "false"},
         {"k < q || q <= k", "true"},
         {"k < q && (h < 2 && k < q)", "h < 2 && k < q"},
