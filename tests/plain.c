@@ -129,13 +129,14 @@ static double softmax_row(run *r, double sink, int64_t visible) {
     return rounded(r, m + rounded(r, log(l)));
 }
 
-static void forward_row(run *r, int64_t row, double lse) {
+static void forward_row(run *r, int64_t b, int64_t hk, int64_t row, double lse) {
     plain_result *const out = r->out;
     double *const o = out->value[PLAIN_O] + row * r->DV;
     out->amplify = fmax(out->amplify, fabs(finite(lse)));
     for (int64_t j = 0; j < r->ks.n; j++) {
         if (r->pair[j].visible) {
             const float *const vj = r->vf + j * r->DV;
+            out->seen[row_of(r->k, r->HK, b, hk, r->ks.row + j)] = 1;
             add_scaled(r, o, rounded(r, in_type(r->p_type, r->p[j]) * r->w[j]), vj, r->DV);
             add_terms(r, out->sum, PLAIN_O, row, r->p[j] * r->w[j], vj, r->DV);
             if (r->p[j] > 0x1p-40) {
@@ -240,7 +241,7 @@ static void run_row(run *r, int64_t b, int64_t h, int64_t i) {
     const double lse = softmax_row(r, sink, score_row(r, b, h, i));
     r->out->value[PLAIN_LSE][r->q.packed ? h * r->NQ + at : row] = rounded(r, lse);
     r->out->sum[PLAIN_LSE][r->q.packed ? h * r->NQ + at : row] = 1;
-    forward_row(r, row, lse);
+    forward_row(r, b, h / (r->H / r->HK), row, lse);
     if (r->backward) {
         backward_row(r, b, h, i, sink, lse);
     }
@@ -299,6 +300,7 @@ static void make_room(run *r) {
             out->slack[i] = room(out->n[i], sizeof(double));
         }
     }
+    out->seen = room(r->HK * r->NK * (r->k.packed ? 1 : r->B), 1);
     for (int64_t i = 0; i < out->n[PLAIN_LSE]; i++) {
         out->value[PLAIN_LSE][i] = -INFINITY; /* rows of no sequence */
     }
@@ -374,5 +376,6 @@ void plain_free(plain_result *result) {
     for (int i = 0; i < PLAIN_OUTPUTS; i++) {
         free(result->value[i]), free(result->sum[i]), free(result->slack[i]);
     }
+    free(result->seen);
     memset(result, 0, sizeof *result);
 }

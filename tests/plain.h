@@ -27,6 +27,7 @@ typedef struct plain_result {
     double *value[PLAIN_OUTPUTS];
     double *sum[PLAIN_OUTPUTS];   /* PLAIN_F64: M, the sum of an element's absolute terms */
     double *slack[PLAIN_OUTPUTS]; /* PLAIN_F64: terms whose derivative rounding may choose; see below */
+    uint8_t *seen;                /* 1 for the rows of k, in dk's order, that any row of q sees */
     double amplify; /* PLAIN_F64: largest error of a score in units of 4 * 2^-24; see plain_score */
 } plain_result;
 
