@@ -1,0 +1,156 @@
+/* expr_range.c: the interval of every node over a box of places, and the check that no i32 operation
+   overflows there.
+
+   Who calls it: expr_compose (can this score be -inf?), problem.c (overflow), expr_class.c. What a
+   load gives is known from its elements if they are bound and few, else from declared bounds. */
+#include "expr_range.h"
+
+#include <stdlib.h>
+
+enum { MOST_ELEMENTS = 4096 }; /* that a load's range is looked up in */
+
+attn__range attn__range_all(int type) {
+    static const attn__range all[] = {[VT_BOOL] = {0, 1, 0},
+                                      [VT_I32] = {INT32_MIN, INT32_MAX, 0},
+                                      [VT_F32] = {-INFINITY, INFINITY, 1}};
+    return all[type];
+}
+
+static attn__range single(double x) {
+    return isnan(x) ? attn__range_all(VT_F32) : (attn__range){x, x, 0};
+}
+
+static void include(attn__range *r, double x) {
+    r->nan |= isnan(x);
+    r->lo = x < r->lo ? x : r->lo;
+    r->hi = x > r->hi ? x : r->hi;
+}
+
+/* -- Loads ------------------------------------------------------------------------------------------- */
+
+/* The indices that lie inside the tensor; `outside` is set where others are possible. Returns how
+   many elements they reach. */
+static double reach(const attn__bound *t, int n, const attn__range *index, int64_t *first,
+                    int64_t *last, int *outside) {
+    double count = 1;
+    for (int i = 0; i < n; i++) {
+        const double top = (double)t->n[i] - 1;
+        *outside |= index[i].lo < 0 || index[i].hi > top;
+        first[i] = (int64_t)fmax(index[i].lo, 0);
+        last[i] = (int64_t)fmin(index[i].hi, top);
+        count *= first[i] <= last[i] ? (double)(last[i] - first[i] + 1) : 0;
+    }
+    return count;
+}
+
+static attn__range look_up(const attn__symbol *s, const attn__bound *t, int n, const int64_t *first,
+                           const int64_t *last) {
+    attn__range r = {INFINITY, -INFINITY, 0};
+    int64_t index[ATTN__MAX_RANK];
+    for (int i = 0; i < n; i++) {
+        index[i] = first[i];
+    }
+    for (int axis = 0; axis >= 0;) {
+        include(&r, s->type == VT_F32 ? (double)attn__fetch_f(t, n, index)
+                                      : attn__fetch_i(t, s, n, index));
+        for (axis = n - 1; axis >= 0 && ++index[axis] > last[axis]; axis--) {
+            index[axis] = first[axis];
+        }
+    }
+    return r.lo <= r.hi ? r : attn__range_all(VT_F32); /* nothing but NaN */
+}
+
+static attn__range range_load(const attn_graph *g, const attn__node *node, const attn__box *box,
+                              const attn__range *index) {
+    const attn__symbol *const s = &g->symbol[node->sym];
+    const attn__bound *const t = box->bound ? &box->bound[node->sym] : NULL;
+    int64_t first[ATTN__MAX_RANK], last[ATTN__MAX_RANK];
+    int outside = !t;
+    attn__range r = attn__range_all(s->type);
+    if (s->type == VT_I32 && s->bounded) {
+        r = (attn__range){s->lo, s->hi, 0};
+    }
+    if (t) {
+        const double count = reach(t, node->n, index, first, last, &outside);
+        if (count == 0) {
+            return single(0);
+        }
+        if (t->data && count <= MOST_ELEMENTS) {
+            r = look_up(s, t, node->n, first, last);
+        }
+    }
+    if (outside) {
+        include(&r, 0);
+    }
+    return r;
+}
+
+static attn__range range_param(const attn__node *node, const attn__box *box) {
+    const attn__bound *const p = box->bound ? &box->bound[node->sym] : NULL;
+    if (!p || !p->type) {
+        return attn__range_all(node->type);
+    }
+    return single(node->type == VT_F32 ? (double)p->f : p->i);
+}
+
+/* -- Nodes ------------------------------------------------------------------------------------------- */
+
+attn__range attn__range_node(const attn_graph *g, int n, const attn__box *box,
+                             const attn__range *arg) {
+    const attn__node *const node = &g->node[n];
+    switch (node->op) {
+    case OP_leaf: return box->leaf[node->sym];
+    case OP_const: return single(node->type == VT_F32 ? (double)node->u.value.f : node->u.value.i);
+    case OP_param: return range_param(node, box);
+    case OP_load: return range_load(g, node, box, arg);
+    default: return attn__interval(node->op, g->node[node->u.arg[0]].type, arg);
+    }
+}
+
+/* The exact range of one node from those of its arguments in `range`. */
+static attn__range from_arguments(const attn_graph *g, int n, const attn__box *box,
+                                  const attn__range *range) {
+    const attn__node *const node = &g->node[n];
+    const int leaf = node->op == OP_leaf || node->op == OP_const || node->op == OP_param;
+    attn__range arg[ATTN__MAX_RANK];
+    for (int i = 0; !leaf && i < node->n; i++) {
+        arg[i] = range[node->u.arg[i]];
+    }
+    return attn__range_node(g, n, box, arg);
+}
+
+void attn__ranges(const attn_graph *g, int root, const attn__box *box, attn__range *range) {
+    for (int i = 0; i <= root; i++) {
+        range[i] = attn__range_wrap(g->node[i].type, from_arguments(g, i, box, range));
+    }
+}
+
+static int overflow(const attn_graph *g, int n, const attn__range *r) {
+    char *text = NULL;
+    ATTN_TRY(attn__print_node(g, n, &text));
+    const int status = attn__fail(ATTN_VARIANT, "variant",
+                                  "the i32 expression `%.200s` may reach %.0f to %.0f, beyond i32; "
+                                  "declare bounds for what it loads, or compute it in f32",
+                                  text, r->lo, r->hi);
+    free(text);
+    return status;
+}
+
+int attn__check_overflow(const attn_graph *g, int root, const attn__box *box) {
+    attn__range *const range = attn__alloc((size_t)(root + 1) * sizeof *range, "ranges");
+    uint8_t *const need = attn__alloc((size_t)root + 1, "ranges");
+    int status = range && need ? ATTN_OK : ATTN_MEMORY;
+    if (status >= 0) {
+        attn__need(g, root, need);
+    }
+    for (int i = 0; i <= root && status >= 0; i++) {
+        const attn__range r = from_arguments(g, i, box, range);
+        range[i] = attn__range_wrap(g->node[i].type, r);
+        if (need[i] && g->node[i].type == VT_I32 && !attn__range_fits(&r)) {
+            status = overflow(g, i, &r);
+        }
+    }
+    free(range);
+    free(need);
+    return status;
+}
