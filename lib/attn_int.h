@@ -28,8 +28,8 @@ int attn__fail(int status, const char *arg, const char *format, ...)
 
 /* malloc that fails with ATTN_MEMORY's sentence; NULL then. Released by free. */
 void *attn__alloc(size_t bytes, const char *what);
-/* Structs with a `size`: copies what the caller has of `from` into the `known` bytes of `to` (the rest
-   zero), and what fits of `from` to the caller. Size 0 or above known is refused. */
+/* Structs with a `size`: copies what the caller has of `from` into the `known` bytes of `to` (the
+   rest zero), and what fits of `from` to the caller. Size 0 or above known is refused. */
 int attn__struct_in(void *to, size_t known, const void *from, const char *name);
 int attn__struct_out(void *to, const void *from, size_t known, const char *name);
 void attn__log_write(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -49,7 +49,7 @@ uint16_t attn__f32_to_f16(float x);
 float attn__bf16_to_f32(uint16_t x);
 uint16_t attn__f32_to_bf16(float x);
 
-/* -- tensor.c: one attn_tensor, checked ------------------------------------------------------------ */
+/* -- tensor.c: one attn_tensor, checked -------------------------------------------------------- */
 struct attn__view;
 /* How a tensor is to be: `axes` names the view's axis of each dimension, a letter of "bhnd". */
 typedef struct attn__want {
@@ -66,20 +66,20 @@ int attn__tensor_check(const attn_device *device, const attn_tensor *t, const ch
 int64_t attn__stride(const attn_tensor *t, int axis); /* compact ones written out */
 /* 1 if two elements share memory (extents and strides of any order, none of them empty). */
 int attn__overlaps(int rank, const int64_t *n, const int64_t *st);
-
-/* -- device.c -------------------------------------------------------------------------------------- */
-int attn__device_check(const attn_device *device); /* refuses NULL */
-/* Rows of the last axis in order: moves `at` to the next one, 0 after the last. No extent is 0; `index`
-   has an entry per axis, all 0 at first. */
+/* Rows of the last axis in order: moves `at` to the next one, 0 after the last. No extent is 0;
+   `index` has an entry per axis, all 0 at first. */
 int attn__next_row(const attn_tensor *t, int64_t *index, char **at);
+
+/* -- device.c ---------------------------------------------------------------------------------- */
+int attn__device_check(const attn_device *device); /* refuses NULL */
 int attn__stream_check(const attn_device *device, const void *stream);
 
-/* -- target.c: the kinds of chips that this version cannot use -------------------------------------- */
+/* -- target.c: the kinds of chips that this version cannot use --------------------------------- */
 int attn__target_list(attn_device_info *list); /* at most 4; returns how many */
 
-/* -- problem.c: a call, checked and resolved ------------------------------------------------------ */
-/* Axes [batch][head][row][element]; packed tensors have n[0] = 1 and st[0] = 0. Strides in elements.
-   Absent tensors have type 0. */
+/* -- problem.c: a call, checked and resolved --------------------------------------------------- */
+/* Axes [batch][head][row][element]; packed tensors have n[0] = 1 and st[0] = 0. Strides in
+   elements. Absent tensors have type 0. */
 typedef struct attn__view {
     char *data; /* byte_offset applied; NULL while planning */
     int32_t type, bytes;
@@ -119,8 +119,8 @@ typedef struct attn__problem {
     struct attn__bound *bound;              /* one per symbol; owned by the caller of problem_new */
 } attn__problem;
 
-/* Resolves and checks everything the host sees. planning: data pointers are neither needed nor read.
-   bound has room for every symbol of the variant. */
+/* Resolves and checks everything the host sees. planning: data pointers are neither needed nor
+   read. bound has room for every symbol of the variant. */
 int attn__problem_new(const attn_device *device, int direction, const attn_call *call,
                       const attn_variant *variant, int planning, struct attn__bound *bound,
                       attn__problem *problem);
@@ -152,15 +152,15 @@ float attn__scale_at(const attn__view *t, int heads, const attn__problem *p, int
 /* Refuses lengths that attn__sequence would clamp. */
 int attn__check_lengths(const attn__problem *p);
 
-/* -- dropout.c: Philox4x32-7 (Salmon et al. 2011) --------------------------------------------------- */
+/* -- dropout.c: Philox4x32-7 (Salmon et al. 2011) ---------------------------------------------- */
 void attn__philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]);
-/* Sets the problem's dropout, threshold, factor, seed and counter; the seed in memory while running. */
+/* Sets the problem's dropout, threshold, factor, seed and offset; a run reads a seed in memory. */
 int attn__dropout_in(const attn_call *call, int planning, struct attn__problem *p);
 /* keep[j] in {0, 1} for global keys k .. k+n of global row i; bh = b * nh + h, global. */
 void attn__dropout_row(const attn__problem *p, uint32_t bh, uint32_t i, int64_t k, int n,
                        uint8_t *keep);
 
-/* -- Engines ------------------------------------------------------------------------------------------ */
+/* -- Engines ----------------------------------------------------------------------------------- */
 /* What computes on one kind of device. plan: may compile, sets workspace, kernel and state. */
 typedef struct attn__engine {
     const char *name;
@@ -193,7 +193,7 @@ struct attn_device {
     char name[64];
 };
 
-/* -- cpu_pool.c ----------------------------------------------------------------------------------------- */
+/* -- cpu_pool.c -------------------------------------------------------------------------------- */
 /* A small pool of threads: signals blocked, safe over fork, counts the cores the cgroup allows. */
 int attn__cores(void);
 int attn__pool_new(int threads, struct attn__pool **pool);

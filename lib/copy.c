@@ -1,10 +1,8 @@
 /* copy.c: attn_tensor_copy, a strided copy with conversion.
 
    Who calls it: the public API; Lua's tensors for :to, :copy and every read and write of elements.
-   The outer axes are counted like an odometer, the last one is a loop:
-
-       axis     0 .. rank-2   rank-1
-                odometer      a run of elements: bits, or f32 by pieces, or one by one in double */
+   Row by row: equal types by their bits, others by pieces of f32, or one by one in double where f32
+   would not be exact. Memory may have any alignment. */
 #include "attn_int.h"
 
 #include <string.h>
@@ -85,33 +83,22 @@ int attn_tensor_copy(attn_device *device, const attn_tensor *to, const attn_tens
     ATTN_TRY(attn__tensor_check(device, from, "from", 0));
     ATTN_TRY(check_shapes(to, from));
     run r = {attn__type_of(to), attn__type_of(from), 1, 1, 1};
-    const int outer = to->ndim > 0 ? to->ndim - 1 : 0;
     if (to->ndim > 0) {
-        r = (run){r.to_type, r.from_type, to->shape[outer], attn__stride(to, outer),
-                  attn__stride(from, outer)};
+        const int last = to->ndim - 1;
+        r.n = to->shape[last];
+        r.to_step = attn__stride(to, last);
+        r.from_step = attn__stride(from, last);
     }
     for (int i = 0; i < to->ndim; i++) {
         if (to->shape[i] == 0) {
             return ATTN_OK;
         }
     }
-    const int64_t tb = attn__type_bytes(r.to_type), fb = attn__type_bytes(r.from_type);
-    char *t = (char *)to->data + to->byte_offset;
-    const char *f = (const char *)from->data + from->byte_offset;
-    int64_t at[MOST_RANK] = {0};
-    for (int axis = 0; axis >= 0;) {
+    char *t = (char *)to->data + to->byte_offset, *f = (char *)from->data + from->byte_offset;
+    int64_t to_at[MOST_RANK] = {0}, from_at[MOST_RANK] = {0};
+    do {
         copy_run(&r, t, f);
-        for (axis = outer - 1; axis >= 0; axis--) {
-            const int64_t ts = attn__stride(to, axis) * tb, fs = attn__stride(from, axis) * fb;
-            if (++at[axis] < to->shape[axis]) {
-                t += ts;
-                f += fs;
-                break;
-            }
-            t -= (at[axis] - 1) * ts;
-            f -= (at[axis] - 1) * fs;
-            at[axis] = 0;
-        }
-    }
+        attn__next_row(from, from_at, &f);
+    } while (attn__next_row(to, to_at, &t));
     return ATTN_OK;
 }
