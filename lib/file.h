@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { ATTN__FILE_RANK = 32, ATTN__FILE_DTYPE = 24 };
+enum { ATTN__FILE_RANK = 16, ATTN__FILE_DTYPE = 24 };
 
 /* One tensor of a file. `type` 0: a type attn has not; it is listed and refused when asked for. */
 typedef struct attn__entry {

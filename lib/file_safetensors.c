@@ -220,7 +220,7 @@ static int member(attn__cursor *c, attn__entry *e, int64_t offsets[2], int *seen
     if (i == 1) {
         e->ndim = numbers(c, e->shape, ATTN__FILE_RANK);
         return e->ndim >= 0 ? ATTN_OK
-                            : damaged(c->file, "a shape is no list of at most 32 whole numbers");
+                            : damaged(c->file, "a shape is no list of at most 16 whole numbers");
     }
     return numbers(c, offsets, 2) == 2 ? ATTN_OK
                                        : damaged(c->file, "data_offsets are not two whole numbers");

@@ -224,7 +224,7 @@ test('hostile .npy headers', function(t)
     refused(good:format '2', 8) -- (2) is no tuple
     refused(good:format '2 3', 24)
     refused(good:format ',', 4)
-    refused(good:format(('1,'):rep(33)), 4)
+    refused(good:format(('1,'):rep(17)), 4)
     refused(good:format '0', 4)
     refused('', 0)
     refused('{}', 0)
@@ -280,7 +280,7 @@ test('hostile .safetensors headers', function(t)
     refused(one('1', 0, 8), 8, 'do not fit')
     refused(one('1', 4, 8), 8, 'after a gap')
     refused(one('1', 0, 4), 8, 'belong to no tensor')
-    refused(one(('1,'):rep(32) .. '1', 0, 4), 4)
+    refused(one(('1,'):rep(16) .. '1', 0, 4), 4)
     local both = '{"%s":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},'
         .. '"%s":{"dtype":"F32","shape":[1],"data_offsets":[%d,%d]}}'
     t.ok(T.load(write(path, safetensors(both:format('a', 'b', 4, 8), 8))).b)
