@@ -238,7 +238,7 @@ int attn_file_save_npy(const char *path, const attn_tensor *tensor) {
             ".safetensors",
             attn__type_name(attn__type_of(tensor)));
     }
-    char head[1024]; /* 32 extents of at most 22 characters */
+    char head[1024]; /* 16 extents of at most 12 characters */
     const size_t n = make_header(tensor, descr, head, sizeof head);
     attn__save save;
     ATTN_TRY(attn__save_begin(&save, path));
