@@ -307,9 +307,9 @@ static int within_plan(const attn__problem *plan, const attn__problem *run) {
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const int64_t a = sizes[i].plan, b = sizes[i].run;
         if (sizes[i].equal ? a != b : b > a) {
-            return attn__fail(ATTN_MISMATCH, sizes[i].arg, "the %s is %lld; the plan allows %s%lld",
-                              sizes[i].name, (long long)b, sizes[i].equal ? "" : "up to ",
-                              (long long)a);
+            return attn__fail(ATTN_MISMATCH, sizes[i].arg,
+                              "this run has %s %lld; the plan allows %s%lld", sizes[i].name,
+                              (long long)b, sizes[i].equal ? "" : "up to ", (long long)a);
         }
     }
     return ATTN_OK;

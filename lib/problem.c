@@ -37,11 +37,12 @@ static int need(const void *given, const char *name, const char *why) {
 
 /* Extents against b, h, n, d; an absent tensor fits. */
 static int fits(const char *name, const attn__view *t, int64_t b, int64_t h, int64_t n, int64_t d) {
-    static const char *const axis[] = {"batch entries", "heads", "rows", "elements in a row"};
+    static const char *const axis[] = {"batch entries", "heads", "rows",
+                                       "elements on its last axis"};
     const int64_t want[] = {b, h, n, d};
     for (int i = 0; i < 4 && t->type; i++) {
         if (t->n[i] != want[i]) {
-            return attn__fail(ATTN_SHAPE, name, "%s has %lld %s; %lld are wanted", name,
+            return attn__fail(ATTN_SHAPE, name, "%s has %lld %s; %lld wanted", name,
                               (long long)t->n[i], axis[i], (long long)want[i]);
         }
     }
@@ -157,18 +158,18 @@ static int read_inputs(const reader *r) {
 static int read_i32(const reader *r, const attn_tensor *t, const char *name, const char *shape,
                     int64_t *n, const int32_t **data, int64_t *st, int32_t *has) {
     attn__view view = {0};
-    const attn__want want = {name, "n", shape, i32_types, 0};
+    const attn__want want = {name, "d", shape, i32_types, 0};
     ATTN_TRY(read(r, t, &want, &view));
     if (!t) {
         return ATTN_OK;
     }
-    if (*n < 0 && view.n[2] < 1) {
+    if (*n < 0 && view.n[3] < 1) {
         return attn__fail(ATTN_SHAPE, name, "%s has no elements; %s has at least 1", name, shape);
     }
-    *n = *n < 0 ? view.n[2] : *n;
-    ATTN_TRY(fits(name, &view, 1, 1, *n, 1));
+    *n = *n < 0 ? view.n[3] : *n;
+    ATTN_TRY(fits(name, &view, 1, 1, 1, *n));
     *data = (const int32_t *)view.data;
-    *st = view.st[2];
+    *st = view.st[3];
     *has = 1;
     return ATTN_OK;
 }

@@ -266,7 +266,7 @@ TEST_CASE("every refusal has its status and names its argument") {
     REQUIRE(attn_plan_new(nullptr, ATTN_FORWARD, &f.c, variant.v, &plan) == ATTN_INVALID);
     REQUIRE(attn_plan_new(device.d, ATTN_FORWARD, nullptr, variant.v, &plan) == ATTN_INVALID);
     REQUIRE(attn_plan_new(device.d, ATTN_FORWARD, &f.c, variant.v, nullptr) == ATTN_INVALID);
-    const Variant overflow("s + float(q * k * k * 1000000)");
+    const Variant overflow("s + float(q * k * 100000000)");
     f.c.n_captures = 0;
     f.c.captures = nullptr;
     REQUIRE(attn_plan_new(device.d, ATTN_FORWARD, &f.c, overflow.v, &plan) == ATTN_VARIANT);
