@@ -147,6 +147,18 @@ test('.safetensors round trips', function(t)
     t.fails(function() T.save('x.npy', {}) end, "ends with '.safetensors'")
 end)
 
+test('a saved .safetensors has every tensor at a multiple of its element', function(t)
+    local path = scratch '.safetensors'
+    T.save(path, {
+        a = T.zeros({3}, {dtype = 'u8'}), b = T.zeros({3}, {dtype = 'bf16'}), c = T.zeros {3},
+        d = T.zeros({3}, {dtype = 'f64'}),
+    })
+    local bytes = bytes_of(path)
+    local first = bytes:find('}}', 1, true)
+    t.equal((bytes:byte(1) + 256 * bytes:byte(2) + 8) % 64, 0, 'the place of the data')
+    t.ok(first and bytes:sub(9):find('^{"d":.*"data_offsets":%[0,24%]},"c":.*%[24,36%]},"b":.*%[36,42%]},"a"'))
+end)
+
 test('a loaded tensor may be changed, and its file stays', function(t)
     local path = scratch '.npy'
     expected():save(path)
