@@ -1,25 +1,32 @@
-/* expr_compose.c: an expression becomes a variant (score and mask), variants become one.
+/* expr_compose.c: an expression becomes a variant (score and mask), variants
+   become one.
 
    Who calls it: variants.c (parse, compose, any) and graph.c (finish).
 
-   Splitting walks the selects at the root. An arm of -inf is masked there, and the score needs no
-   select for it:
+   Splitting walks the selects at the root. An arm of -inf is masked there, and
+   the score needs no select for it:
 
        c ? x : -inf               score x             mask c
        c ? (d ? x : -inf) : y     score c ? x : y     mask c ? d : true
        k <= q                     score s             mask k <= q
 
-   Composition runs left to right: scores chain, masks AND, and what a part masked by a mask or by a
-   score of -inf stays masked whatever the later parts make of it. */
+   Composition runs left to right: scores chain, masks AND, and what a part
+   masked by a mask or by a score of -inf stays masked whatever the later parts
+   make of it. A final score of -inf is masked by whoever evaluates the variant.
+ */
 #include "expr.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* -- Splitting ----------------------------------------------------------------------------------- */
+/* -- Splitting
+ * -----------------------------------------------------------------------------------
+ */
 
 static int is_masked(const attn__node *node) {
-    return node->op == OP_const && node->type == VT_F32 && node->u.value.f == -__builtin_inff();
+    return node->op == OP_const && node->type == VT_F32 && node->u.value.f == -INFINITY;
 }
 
 static int is_bool(const attn_graph *g, int node, int value) {
@@ -27,9 +34,10 @@ static int is_bool(const attn_graph *g, int node, int value) {
            g->node[node].u.value.i == value;
 }
 
-/* Score and mask of a select from those of its arms; -1 as a score: masked everywhere. */
-static int split_select(attn_graph *g, int condition, const int32_t score[2],
-                        const int32_t mask[2], int32_t *score_out, int32_t *mask_out) {
+/* Score and mask of a select from those of its arms; -1 as a score: masked
+ * everywhere. */
+static int split_select(attn_graph *g, int condition, const int32_t score[2], const int32_t mask[2],
+                        int32_t *score_out, int32_t *mask_out) {
     if (score[0] < 0 || score[1] < 0) {
         *score_out = score[0] < 0 ? score[1] : score[0];
     } else {
@@ -40,7 +48,8 @@ static int split_select(attn_graph *g, int condition, const int32_t score[2],
     return *mask_out;
 }
 
-/* Scores and masks of the nodes of select trees, from below; `live` marks the trees. */
+/* Scores and masks of the nodes of select trees, from below; `live` marks the
+ * trees. */
 static int split_number(attn_graph *g, int root, const uint8_t *live, int32_t *score,
                         int32_t *mask) {
     const int yes = attn__const_b(g, 1), no = attn__const_b(g, 0);
@@ -100,14 +109,17 @@ int attn__split(attn_graph *g, int root, int *score, int *mask) {
     return ATTN_OK;
 }
 
-/* -- The frozen variant --------------------------------------------------------------------------- */
+/* -- The frozen variant
+ * ---------------------------------------------------------------------------
+ */
 
-/* Brings (score, mask) to the form that parsing the printed text would give: the split of
-   `mask ? score : -inf` until nothing changes; each round makes the score smaller. */
+/* Brings (score, mask) to the form that parsing the printed text would give:
+   the split of `mask ? score : -inf` until nothing changes; each round makes
+   the score smaller. */
 static int normalize(attn_graph *g, int *score, int *mask) {
     for (;;) {
         const int before[2] = {*score, *mask};
-        const int masked = attn__const_f(g, -__builtin_inff());
+        const int masked = attn__const_f(g, -INFINITY);
         const int root = attn__op(g, OP_select, *mask, *score, masked);
         ATTN_TRY(root);
         ATTN_TRY(attn__split(g, root, score, mask));
@@ -145,12 +157,15 @@ int attn__variant_new(attn_graph *g, int score, int mask, attn_variant **out) {
     return ATTN_OK;
 }
 
-/* -- Composition ----------------------------------------------------------------------------------- */
+/* -- Composition
+ * -----------------------------------------------------------------------------------
+ */
 
-static int check_parts(const attn_variant *const *parts, int n) {
-    if (n < 0 || (n > 0 && !parts)) {
-        return attn__fail(ATTN_INVALID, "parts", "parts is %s and n is %d",
-                          parts ? "given" : "NULL", n);
+static int check_parts(const attn_variant *const *parts, int n, attn_variant **variant) {
+    if (n < 0 || (n > 0 && !parts) || !variant) {
+        return attn__fail(ATTN_INVALID, variant ? "parts" : "variant",
+                          "n is %d, parts is %s, variant is %s", n, parts ? "given" : "NULL",
+                          variant ? "given" : "NULL");
     }
     for (int i = 0; i < n; i++) {
         if (!parts[i]) {
@@ -160,30 +175,83 @@ static int check_parts(const attn_variant *const *parts, int n) {
     return ATTN_OK;
 }
 
-/* mask AND part.mask[s := score] AND (part.score[s := score] != -inf); score = part.score[...]. */
-static int compose_part(attn_graph *g, const attn_variant *part, int *score, int *mask) {
+/* Positions and lengths, heads and batch entries that score_range reckons with. */
+static const double far = 0x1p30, many = 0x1p24;
+
+/* The range of a score over every pair, with a finite or NaN s: a pair whose q . k is -inf is masked
+   by itself. */
+static int score_range(const attn_graph *g, int score, attn__range *range) {
+    attn__range *const ranges =
+        (attn__range *)attn__alloc((size_t)(score + 1) * sizeof *ranges, "a composition");
+    if (!ranges) {
+        return ATTN_MEMORY;
+    }
+    attn__box box;
+    memset(&box, 0, sizeof box);
+    for (int leaf = 0; leaf < LEAF_COUNT; leaf++) {
+        const int is_place = leaf == LEAF_q || leaf == LEAF_k || leaf == LEAF_i ||
+                             leaf == LEAF_nq || leaf == LEAF_nk;
+        box.leaf[leaf] = (attn__range){leaf == LEAF_q ? -far : 0, is_place ? far : many, 0};
+    }
+    box.leaf[LEAF_s] = (attn__range){-(double)FLT_MAX, (double)FLT_MAX, 1};
+    attn__ranges(g, score, &box, ranges);
+    *range = ranges[score];
+    free(ranges);
+    return ATTN_OK;
+}
+
+/* 1 if the parts after the i-th turn a score of -inf into -inf, whatever else
+ * they read. */
+static int keeps_masked(const attn_variant *const *parts, int i, int n) {
+    attn_graph g;
+    attn__range range;
+    ATTN_TRY(attn__graph_init(&g));
+    int score = attn__const_f(&g, -INFINITY);
+    while (++i < n && score >= 0) {
+        score = attn__graph_import(&g, &parts[i]->graph, parts[i]->score, score);
+    }
+    const int status = score < 0 ? score : score_range(&g, score, &range);
+    attn__graph_clear(&g);
+    ATTN_TRY(status);
+    return range.hi == -INFINITY && !range.nan;
+}
+
+/* mask = mask AND part.mask[s := score] AND (part.score[s := score] != -inf);
+   score = part.score[s := score]. The comparison is left out where the score
+   cannot be -inf, and where -inf stays -inf to the end, which masks as well. */
+static int compose_part(attn_graph *g, const attn_variant *const *parts, int i, int n, int *score,
+                        int *mask) {
+    const attn_variant *const part = parts[i];
     const int s = *score;
     const int visible = attn__graph_import(g, &part->graph, part->mask, s);
     ATTN_TRY(visible);
     *score = attn__graph_import(g, &part->graph, part->score, s);
     ATTN_TRY(*score);
     *mask = attn__op(g, OP_and, *mask, visible, -1);
-    if (*score != s) {
-        const int masked = attn__const_f(g, -__builtin_inff());
-        const int finite = attn__op(g, OP_ne, *score, masked, -1);
-        *mask = attn__op(g, OP_and, *mask, finite, -1);
+    ATTN_TRY(*mask);
+    if (*score == s) {
+        return ATTN_OK;
+    }
+    attn__range range;
+    ATTN_TRY(score_range(g, *score, &range));
+    const int kept = range.lo > -INFINITY ? 1 : keeps_masked(parts, i, n);
+    ATTN_TRY(kept);
+    if (!kept) {
+        const int masked = attn__const_f(g, -INFINITY);
+        const int open = attn__op(g, OP_ne, *score, masked, -1);
+        *mask = attn__op(g, OP_and, *mask, open, -1);
     }
     return *mask < 0 ? *mask : ATTN_OK;
 }
 
 int attn_variant_compose(const attn_variant *const *parts, int n, attn_variant **variant) {
-    ATTN_TRY(check_parts(parts, n));
+    ATTN_TRY(check_parts(parts, n, variant));
     attn_graph g;
     ATTN_TRY(attn__graph_init(&g));
     int score = attn__leaf(&g, LEAF_s), mask = attn__const_b(&g, 1);
     int status = score < 0 ? score : mask;
     for (int i = 0; i < n && status >= 0; i++) {
-        status = compose_part(&g, parts[i], &score, &mask);
+        status = compose_part(&g, parts, i, n, &score, &mask);
     }
     if (status >= 0) {
         status = attn__variant_new(&g, score, mask, variant);
@@ -192,26 +260,29 @@ int attn_variant_compose(const attn_variant *const *parts, int n, attn_variant *
     return status;
 }
 
+/* The parts joined by OR: in the graph, so that what they share is shared. */
+static int any_mask(attn_graph *g, const attn_variant *const *parts, int n, int s) {
+    int mask = attn__const_b(g, 0);
+    for (int i = 0; i < n && mask >= 0; i++) {
+        const attn_variant *const part = parts[i];
+        const attn__node *const score = &part->graph.node[part->score];
+        if (score->op != OP_leaf || score->sym != LEAF_s) {
+            return attn__fail(ATTN_VARIANT, "parts",
+                              "parts[%d] changes the score; only masks can be joined by OR", i);
+        }
+        const int visible = attn__graph_import(g, &part->graph, part->mask, s);
+        mask = attn__op(g, OP_or, mask, visible, -1);
+    }
+    return mask;
+}
+
 int attn_variant_any(const attn_variant *const *parts, int n, attn_variant **variant) {
-    ATTN_TRY(check_parts(parts, n));
+    ATTN_TRY(check_parts(parts, n, variant));
     attn_graph g;
     ATTN_TRY(attn__graph_init(&g));
     const int s = attn__leaf(&g, LEAF_s);
-    int mask = attn__const_b(&g, 0), status = s < 0 ? s : mask;
-    for (int i = 0; i < n && status >= 0; i++) {
-        const attn__node *const score = &parts[i]->graph.node[parts[i]->score];
-        if (score->op != OP_leaf || score->sym != LEAF_s) {
-            status = attn__fail(ATTN_VARIANT, "parts",
-                                "parts[%d] changes the score; only masks can be joined by OR", i);
-            break;
-        }
-        const int visible = attn__graph_import(&g, &parts[i]->graph, parts[i]->mask, s);
-        mask = visible < 0 ? visible : attn__op(&g, OP_or, mask, visible, -1);
-        status = mask;
-    }
-    if (status >= 0) {
-        status = attn__variant_new(&g, s, mask, variant);
-    }
+    const int mask = s < 0 ? s : any_mask(&g, parts, n, s);
+    const int status = mask < 0 ? mask : attn__variant_new(&g, s, mask, variant);
     attn__graph_clear(&g);
     return status;
 }

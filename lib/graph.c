@@ -132,6 +132,9 @@ int attn_graph_load(attn_graph *graph, int symbol, const int32_t *indices, int n
         return attn__fail(ATTN_INVALID, "symbol", "symbol is %d, which is no tensor of the graph",
                           symbol);
     }
+    if (!indices) {
+        return attn__fail(ATTN_INVALID, "indices", "indices is NULL");
+    }
     for (int i = 0; i < n && i < graph->symbol[symbol].rank; i++) {
         ATTN_TRY(check_node(graph, "indices", indices[i]));
     }
@@ -192,6 +195,9 @@ int64_t attn_graph_text(const attn_graph *graph, int node, char *text, size_t ca
 
 int attn_graph_finish(attn_graph *graph, int node, attn_variant **variant) {
     ATTN_TRY(check_node(graph, "node", node));
+    if (!variant) {
+        return attn__fail(ATTN_INVALID, "variant", "variant is NULL");
+    }
     attn_graph copy;
     ATTN_TRY(attn__graph_init(&copy));
     int score = 0, mask = 0;

@@ -382,6 +382,8 @@ TEST_CASE("attn_graph refuses numbers that are none of its nodes") {
     CHECK(attn_graph_load(g, t, good, 2) == ATTN_VARIANT);
     CHECK(attn_graph_load(g, t, good, 1) >= 0);
     attn_variant *v = nullptr;
+    CHECK(attn_graph_load(g, t, nullptr, 1) == ATTN_INVALID);
     CHECK(attn_graph_finish(g, -3, &v) == ATTN_INVALID);
+    CHECK(attn_graph_finish(g, q, nullptr) == ATTN_INVALID);
     attn_graph_release(g);
 }
