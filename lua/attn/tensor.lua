@@ -25,8 +25,8 @@ local C, check, fail = base.C, base.check, base.fail
 local types, dtype_named, owner = dtypes.types, dtypes.named, storages.owner
 local floor = math.floor
 
-local M = {}
 local MAX_RANK = 8
+local M = {MAX_RANK = MAX_RANK}
 
 ffi.cdef [[
 typedef struct attn_lua_tensor {

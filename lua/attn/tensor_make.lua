@@ -97,12 +97,16 @@ return function(M)
 
     local name_box = ffi.new 'const char *[1]'
 
+    -- The i-th tensor's name; the tensor, or nil and why attn cannot hold it: a sentence and a code.
     local function from_file(file, i)
         local head = ffi.new 'attn_tensor'
         local status = C.attn_file_tensor(file, i, name_box, head)
         local name = ffi.string(name_box[0])
         if status < 0 then
-            return name, nil, ffi.string(C.attn_error())
+            return name, nil, ffi.string(C.attn_error()), 'DTYPE'
+        elseif head.ndim > M.MAX_RANK then
+            return name, nil, ('tensor %s has %d axes; at most %d are allowed')
+                :format(name, head.ndim, M.MAX_RANK), 'SHAPE'
         end
         local shape, strides = {}, head.strides ~= nil and {} or nil
         for axis = 1, head.ndim do
@@ -116,7 +120,7 @@ return function(M)
     end
 
     -- .npy: the tensor. .safetensors: a table name -> tensor, and a table name -> sentence of those
-    -- whose type attn does not have. The file stays mapped while one of them lives; changing an
+    -- whose type or rank attn does not have. The file stays mapped while one of them lives; changing an
     -- element changes memory, never the file.
     function M.load(path)
         if type(path) ~= 'string' then
@@ -127,9 +131,9 @@ return function(M)
         local file = ffi.gc(box[0], C.attn_file_release)
         local tensors, left_out = {}, {}
         for i = 0, tonumber(C.attn_file_count(file)) - 1 do
-            local name, t, why = from_file(file, i)
+            local name, t, why, code = from_file(file, i)
             if name == '' then -- an .npy file
-                return t or check(C.attn_file_tensor(file, i, name_box, ffi.new 'attn_tensor'))
+                return t or fail(code, 'path', why)
             end
             tensors[name], left_out[name] = t, why
         end

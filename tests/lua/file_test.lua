@@ -324,6 +324,20 @@ test('hostile .safetensors headers', function(t)
     t.ok(ok['😀'] and ok['é/'])
 end)
 
+test('more axes than attn holds', function(t)
+    local nine = ('1,'):rep(9)
+    local path = scratch '.npy'
+    write(path, npy(("{'descr': '<f4', 'fortran_order': False, 'shape': (%s)}"):format(nine), 4))
+    t.equal(t.fails(function() T.load(path) end, 'has 9 axes').code, 'SHAPE')
+    path = scratch '.safetensors'
+    write(path, safetensors(('{"a":{"dtype":"F32","shape":[%s],"data_offsets":[0,4]},'
+        .. '"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}'):format(nine:sub(1, -2)), 8))
+    local all, left_out = T.load(path)
+    t.equal(all.b[0], 0)
+    t.equal(all.a, nil)
+    t.ok(left_out.a:find('9 axes', 1, true))
+end)
+
 test('tensors that are not aligned in their file are copied', function(t)
     local path = scratch '.safetensors'
     local header = '{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
