@@ -231,6 +231,31 @@ end
 
 -- -- attn.attention -----------------------------------------------------------------------------
 
+-- Refuses a tensor of a ready-made variant that has not the call's sizes; its loads would give 0 there.
+-- Lengths of packed sequences are known to the device alone.
+local function check_axes(call)
+    local c, q, k = call.c, call.keep.q.shape, call.keep.k.shape
+    local packed_q, packed_k = #q == 3, #k == 3
+    local sizes = {
+        batch = #q == 4 and q[1] or #k == 4 and k[1] or nil,
+        nh = q[2],
+        nq = not packed_q and q[3] or nil,
+        nk = not packed_k and k[3] or nil,
+    }
+    for name, size in pairs(sizes) do
+        sizes[name] = c[name] > 0 and tonumber(c[name]) or size
+    end
+    for name, axes in pairs(call.variant.axes) do
+        local shape = call.variant.captures[name].shape
+        for i, size in ipairs(axes) do
+            if size and sizes[size] and shape[i] ~= sizes[size] then
+                fail('SHAPE', 'captures.' .. name, ('axis %d of %s has extent %d, and the call has '
+                    .. '%s %d'):format(i - 1, name, shape[i], size, sizes[size]))
+            end
+        end
+    end
+end
+
 local plain
 
 local function result_shapes(q, v)
@@ -266,6 +291,7 @@ function M.attention(q, k, v, opt)
     call.variant = opt.variant ~= nil and variants.of(opt.variant) or plain
     call.stream = opt.stream
     local shape, lse_shape = result_shapes(q, v)
+    check_axes(call)
     local exact = q.dtype == 'f64'
     local dtype = q.dtype:find '^e' and 'bf16' or q.dtype
     local o = opt.out
