@@ -7,6 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "attn_int.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,21 +19,24 @@ enum { HOST = 1, ALIGN = 256, MOST_THREADS = 1024, MOST_MISSING = 4 };
 static const attn__engine *const hosts[] = {&attn__cpu, &attn__ref};
 enum { HOSTS = sizeof hosts / sizeof hosts[0] };
 
-static uint64_t host_memory(void) {
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-}
+/* Asked of the system once: the bytes of memory, and the processor's name, or else the machine's
+   architecture. */
+static pthread_once_t host_once = PTHREAD_ONCE_INIT;
+static uint64_t host_bytes;
+static char host_arch[64];
 
-/* The processor's name as the system tells it, else the machine's architecture. */
-static void host_arch(char *arch, size_t capacity) {
+static void host_ask(void) {
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    host_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
     struct utsname machine;
-    snprintf(arch, capacity, "%.63s", uname(&machine) == 0 ? machine.machine : "");
+    snprintf(host_arch, sizeof host_arch, "%.63s", uname(&machine) == 0 ? machine.machine : "");
     FILE *const file = fopen("/proc/cpuinfo", "re");
     char line[256];
     while (file && fgets(line, sizeof line, file)) {
-        const char *const colon = strchr(line, ':');
+        const char *const colon = strstr(line, ": ");
         if (colon && strncmp(line, "model name", 10) == 0) {
-            snprintf(arch, capacity, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+            const int n = (int)strcspn(colon + 2, "\n");
+            snprintf(host_arch, sizeof host_arch, "%.*s", n, colon + 2);
             break;
         }
     }
@@ -41,13 +45,18 @@ static void host_arch(char *arch, size_t capacity) {
     }
 }
 
+static uint64_t host_memory(void) {
+    pthread_once(&host_once, host_ask);
+    return host_bytes;
+}
+
 static void describe(attn_device_info *info, const attn__engine *engine, int threads,
                      uint64_t used) {
     *info = (attn_device_info){.size = sizeof *info, .kind = HOST, .threads = threads};
     info->memory = host_memory();
     info->used = used;
     snprintf(info->name, sizeof info->name, "%s", engine->name);
-    host_arch(info->arch, sizeof info->arch);
+    memcpy(info->arch, host_arch, sizeof host_arch);
 }
 
 int attn_device_list(attn_device_info *list, int capacity) {
