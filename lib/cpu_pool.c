@@ -158,8 +158,8 @@ static void after_fork_parent(void) {
     pthread_mutex_unlock(&all_lock);
 }
 
+/* No worker and no run, also if there were some; who waited on a condition is gone. */
 static void fresh(struct attn__pool *pool) {
-    pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->done, NULL);
     pool->started = pool->open = pool->inside = 0;
@@ -170,7 +170,7 @@ static void after_fork_child(void) {
     for (struct attn__pool *p = all_pools; p; p = p->next) {
         fresh(p);
     }
-    pthread_mutex_init(&all_lock, NULL);
+    after_fork_parent();
 }
 
 static void watch_forks(void) {
@@ -190,6 +190,7 @@ int attn__pool_new(int threads, struct attn__pool **out) {
     memset(pool, 0, bytes);
     pool->threads = n;
     pool->worker = (pthread_t *)(pool + 1);
+    pthread_mutex_init(&pool->lock, NULL);
     fresh(pool);
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&all_lock);
