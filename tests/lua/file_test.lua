@@ -388,7 +388,9 @@ test('os.exit with live tensors, files and devices', function(t)
     ]]):format(package.path, data .. 'all.safetensors'))
     local interpreter = arg[-1] or 'luajit'
     for _, code in ipairs {'0', '3', ''} do
-        local status = os.execute(("'%s' '%s' %s"):format(interpreter, script, code))
+        -- What os.exit leaves behind is no leak to report.
+        local status = os.execute(("ASAN_OPTIONS=detect_leaks=0 '%s' '%s' %s")
+            :format(interpreter, script, code))
         t.equal(status, code == '3' and 3 * 256 or 0, 'os.exit ' .. code)
     end
 end)
