@@ -6,6 +6,7 @@ _SCRIPT = """#!/bin/sh
 export ATTN_LIBRARY="$PWD/{library}" LUA_PATH='lua/?.lua;;'
 if [ -n "$ATTN_ASAN" ]; then # a plain luajit loads no library made with AddressSanitizer
     export LD_PRELOAD="$(gcc -print-file-name=libasan.so)"
+    export ASAN_OPTIONS=allocator_may_return_null=1 # out of memory is a test of its own
 fi
 exec '{luajit}' {main} "$@"
 """
