@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # quickstart.sh: from a bare Debian 12 or Ubuntu 24.04 to attention on this machine's CPU.
 #
-#   examples/quickstart.sh    installs what is missing (a C compiler, LuaJIT, pip for the model), builds
-#                             the library, runs quickstart.lua and the sentence encoder
+#   examples/quickstart.sh    installs what is missing (a C compiler, LuaJIT, pip for the model),
+#                             builds the library, runs quickstart.lua and the sentence encoder
 #
 #   ATTN_NO_SETUP=1           installs and fetches nothing
 #   LUAJIT=PROGRAM            an interpreter

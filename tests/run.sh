@@ -69,7 +69,8 @@ bazel_test() {
         esac
     done < <(grep -E '^//[^ ]+ +(\(cached\) )?[A-Z]' "$all")
     # What did not build is one failure, with the compiler's words.
-    if [ "$built" = 0 ] || { [ "$status" != 0 ] && [ "$bad" = 0 ]; } || grep -q 'TO BUILD' "$all"; then
+    if [ "$built" = 0 ] || { [ "$status" != 0 ] && [ "$bad" = 0 ]; } ||
+        grep -q 'TO BUILD' "$all"; then
         count "$name build" 1 "$all"
     fi
 }

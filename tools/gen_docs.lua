@@ -1,7 +1,7 @@
 -- gen_docs.lua: writes docs/ops.md and docs/errors.md from the tables in lib/expr.h and lib/attn.h.
 --
 --     luajit tools/gen_docs.lua            writes both files
---     luajit tools/gen_docs.lua --check    says whether the committed files are what would be written
+--     luajit tools/gen_docs.lua --check    says whether the committed files are up to date
 --
 -- Run from the repository's root. A table is a macro of rows X(...); a row's fields are words,
 -- numbers and strings.
@@ -13,7 +13,7 @@ local function read(path)
     return text
 end
 
--- The fields of one row: X(add, "+", 2, NN_N, 0.5, "sum") -> {'add', '+', '2', 'NN_N', '0.5', 'sum'}
+-- The fields of one row: (add, "+", 2, NN_N, 0.5, "sum") -> {'add', '+', '2', 'NN_N', '0.5', 'sum'}
 local function fields(row)
     local list, at = {}, 1
     while at <= #row do
@@ -36,8 +36,8 @@ end
 
 local RULES = {
     N_N = 'N → N', F_F = 'f32 → f32', I_I = 'i32 → i32', B_B = 'bool → bool',
-    NN_N = 'N, N → N', FF_F = 'f32, f32 → f32', II_I = 'i32, i32 → i32', BB_B = 'bool, bool → bool',
-    NN_B = 'N, N → bool', EE_B = 'T, T → bool', BTT_T = 'bool, T, T → T', I_F = 'i32 → f32',
+    NN_N = 'N, N → N', FF_F = 'f32, f32 → f32', II_I = 'i32, i32 → i32',
+    BB_B = 'bool, bool → bool', NN_B = 'N, N → bool', EE_B = 'T, T → bool', BTT_T = 'bool, T, T → T', I_F = 'i32 → f32',
     F_I = 'f32 → i32',
 }
 
@@ -73,8 +73,8 @@ units in the last place of f32; 0.5 is correct rounding. No error stands where a
     end
     out[#out + 1] = [[
 
-A load `table[x][y]` takes one i32 for each index (an f32 is passed through `int`); outside the tensor
-it is 0 (false), and no memory is touched. Beside these there are constants and parameters.
+A load `table[x][y]` takes one i32 for each index (an f32 is passed through `int`); outside the
+tensor it is 0 (false), and no memory is touched. Beside these there are constants and parameters.
 
 # Leaves
 

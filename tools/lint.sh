@@ -44,10 +44,12 @@ generated='^lua/attn/cdef\.lua$|^docs/(ops|errors|variants)\.md$'
 
 # -- Sizes -----------------------------------------------------------------------------------------
 
+# A test file may be longer: it follows the part that it tests.
 files "${code[@]}" | grep -vE "$generated|^lib/attn\.h\$" | while read -r file; do
     lines=$(wc -l < "$file")
-    [ "$lines" -le 450 ] || echo "$file: $lines lines"
-done | rule 'files have about 400 lines, 450 at most'
+    case $file in tests/*) most=720 ;; *) most=450 ;; esac
+    [ "$lines" -le "$most" ] || echo "$file: $lines lines"
+done | rule 'files have about 400 lines: 450 at most, tests 720'
 
 # A function begins with a line at the margin and ends at the next closing line there.
 # shellcheck disable=SC2016
@@ -96,8 +98,8 @@ each 'lib/*.c' 'lib/*.h' | grep -vE '^lib/(target[_a-z0-9]*|attn)\.[ch]:' |
 # -- Linters ---------------------------------------------------------------------------------------
 
 if command -v luacheck > /dev/null; then
-    files '*.lua' '*.rockspec' | xargs -d '\n' luacheck --std luajit --no-unused-args --quiet --no-color \
-        --codes 2>&1 |
+    files '*.lua' '*.rockspec' |
+        xargs -d '\n' luacheck --std luajit --no-unused-args --quiet --no-color --codes 2>&1 |
         grep -E ': \([EW]|^Critical' | rule 'luacheck'
 else
     skip luacheck

