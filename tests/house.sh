@@ -185,7 +185,8 @@ rock() {
     luarocks --lua-version=5.1 --tree="$tmp/tree" make attn-*.rockspec < /dev/null
 }
 
-check 'Lua from the build tree' lua . "LUA_PATH=lua/?.lua;;"
+check 'Lua from the build tree, nothing set' lua . ATTN_=
+check 'Lua from the build tree, LUA_PATH' lua . "LUA_PATH=lua/?.lua;;"
 check 'Lua from the build tree, another folder' lua / "LUA_PATH=$PWD/lua/?.lua;;"
 check 'Lua with ATTN_LIBRARY' lua . "LUA_PATH=lua/?.lua;;" "ATTN_LIBRARY=$tmp/plain-gcc.so"
 check 'Lua from the prefix' lua / "LUA_PATH=$prefix/share/lua/5.1/?.lua;;" \
