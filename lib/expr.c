@@ -153,7 +153,7 @@ int attn__const_b(attn_graph *g, int x) {
     return attn__node_add(g, node);
 }
 
-/* -- Order --------------------------------------------------------------------------------------- */
+/* -- Order ------------------------------------------------------------------------------------- */
 
 /* Constants last, then by height, operation, and what the first different argument is. Nodes with
    different numbers differ, so one path down the two trees decides. */
@@ -188,7 +188,7 @@ int attn__compare(const attn_graph *g, int a, int b) {
     return 0;
 }
 
-/* -- Copying ------------------------------------------------------------------------------------- */
+/* -- Copying ----------------------------------------------------------------------------------- */
 
 /* One node of `from`, whose arguments are in `to` already. */
 static int import_node(attn_graph *to, const attn_graph *from, const attn__node *node,
@@ -236,7 +236,7 @@ int attn__graph_import(attn_graph *to, const attn_graph *from, int root, int s_n
     return result;
 }
 
-/* -- The verifier -------------------------------------------------------------------------------- */
+/* -- The verifier ------------------------------------------------------------------------------ */
 
 /* Argument types of a rule, with N for "one type of i32 and f32" and T for "any one type". */
 static int rule_fits(int rule, int type, const int t[3]) {

@@ -1,9 +1,10 @@
 /* expr.h: the expression graph, in which every variant is written.
 
-   Who calls it: the parser and the Lua tracer build; plan splits and differentiates; vm compiles; ref
-   evaluates. One op table, ATTN_OPS, yields the enum, the verifier, the printer, the parser, the
-   scalar and the vector evaluator, the interval rule, the derivative and docs/ops.md: each of those
-   files expands the table to functions named after the op, so a missing rule does not compile.
+   Who calls it: the parser and the Lua tracer build; plan splits and differentiates; vm compiles;
+   ref evaluates. One op table, ATTN_OPS, yields the enum, the verifier, the printer, the parser,
+   the scalar and the vector evaluator, the interval rule, the derivative and docs/ops.md: each of
+   those files expands the table to functions named after the op, so a missing rule does not
+   compile.
 
        text ---- expr_parse ----+                       +---- expr_text ---- canonical text
        Lua  ---- attn_graph_* --+-- graph (expr, fold) -+---- expr_range --- block classes
@@ -37,8 +38,8 @@
     X(mod,      "%",        2, NN_N,  0.5, "x - floor(x/y)*y, the sign of y; 0 for divisor 0") \
     X(fmod,     "fmod",     2, NN_N,  0,   "x - trunc(x/y)*y, the sign of x; 0 for divisor 0") \
     X(pow,      "pow",      2, FF_F,  4,   "x to the y; NaN where x < 0 and y is no integer") \
-    X(min,      "min",      2, NN_N,  0,   "the smaller; NaN if either is; at a tie the first takes the derivative") \
-    X(max,      "max",      2, NN_N,  0,   "the larger; NaN if either is; at a tie the first takes the derivative") \
+    X(min,      "min",      2, NN_N,  0,   "the smaller, or NaN; the first's derivative at a tie") \
+    X(max,      "max",      2, NN_N,  0,   "the larger, or NaN; the first's derivative at a tie") \
     X(exp,      "exp",      1, F_F,   2,   "e to the x") \
     X(exp2,     "exp2",     1, F_F,   2,   "2 to the x; exact for whole x") \
     X(log,      "log",      1, F_F,   2,   "natural logarithm") \
@@ -132,7 +133,7 @@ struct attn_graph {
     int no_fold; /* tests: share but do not fold */
 };
 
-/* Frozen. score is f32 (the leaf s if the variant is a mask); mask is bool (constant true if none). */
+/* Frozen. score is f32 (the leaf s if the variant is a mask); mask is bool (true if none). */
 struct attn_variant {
     int32_t refs; /* atomic */
     attn_graph graph;
@@ -140,7 +141,7 @@ struct attn_variant {
     char *text; /* canonical */
 };
 
-/* -- expr.c, expr_op.c, expr_fold.c: construction; all return a node number or a status --------------------- */
+/* -- expr.c, expr_op.c, expr_fold.c: construction; all return a node number or a status -------- */
 int attn__graph_init(attn_graph *g);
 void attn__graph_clear(attn_graph *g);
 int attn__node_add(attn_graph *g, attn__node node); /* shares; no folding, no checks */
@@ -186,13 +187,15 @@ int attn__reserved(const char *name, size_t length); /* 1: cannot name a tensor 
 /* An order of nodes that depends on what they are, not on their numbers: < 0, 0, > 0. */
 int attn__compare(const attn_graph *g, int a, int b);
 
-/* -- expr_compose.c: split into score and mask, composition ------------------------------------- */
+/* -- expr_compose.c: split into score and mask, composition ------------------------------------ */
 /* Splits select trees with -inf or bool results into a score and a mask (both nodes of g). */
 int attn__split(attn_graph *g, int root, int *score, int *mask);
-int attn__variant_new(attn_graph *g, int score, int mask, attn_variant **out); /* takes live nodes */
+/* Copies what score and mask need; g gets further nodes. */
+int attn__variant_new(attn_graph *g, int score, int mask, attn_variant **out);
 
-/* -- expr_text.c, expr_parse.c -------------------------------------------------------------------- */
-int attn__print(const attn_graph *g, int score, int mask, char **text); /* malloc'ed; whole variant */
+/* -- expr_text.c, expr_parse.c ----------------------------------------------------------------- */
+/* The whole variant; *text is malloc'ed. */
+int attn__print(const attn_graph *g, int score, int mask, char **text);
 int attn__print_node(const attn_graph *g, int node, char **text);
 int attn__parse(const char *text, attn_graph *g, int *root);
 /* Shortest decimal text that reads back to the same f32, and the f32 of a decimal text; both with a
@@ -201,12 +204,12 @@ enum { ATTN__FLOAT_TEXT = 32 };
 void attn__float_text(float x, char text[ATTN__FLOAT_TEXT]);
 int attn__float_parse(const char *text, size_t length, float *x);
 
-/* -- Values of what a variant reads ---------------------------------------------------------------- */
+/* -- Values of what a variant reads ------------------------------------------------------------ */
 /* One value per symbol, in the graph's order. Offsets in elements; n and st by index position. */
 typedef struct attn__bound {
     const char *data; /* tensor; NULL for a parameter, and while planning */
-    int32_t type;     /* attn_type of data: F32 F16 BF16 I32 U8 BOOL; 0: a parameter that is not known
-                         yet, as it lies in a tensor and this is the plan */
+    int32_t type;     /* attn_type of data: F32 F16 BF16 I32 U8 BOOL; 0: a parameter whose value is
+                         not known yet, as it lies in a tensor and this is the plan */
     int64_t n[ATTN__MAX_RANK], st[ATTN__MAX_RANK];
     float f; /* parameter */
     int32_t i;
@@ -214,8 +217,8 @@ typedef struct attn__bound {
     float *grad;      /* f32, or NULL */
     int64_t gst[ATTN__MAX_RANK];
 } attn__bound;
-/* bind.c: finds every symbol's capture by name and checks it; `bound` has room for every symbol. While
-   planning, data pointers are neither needed nor read. */
+/* bind.c: finds every symbol's capture by name and checks it; `bound` has room for every symbol.
+   While planning, data pointers are neither needed nor read. */
 int attn__bind(const attn_variant *v, const attn_capture *captures, int64_t n, int planning,
                attn__bound *bound);
 
@@ -224,7 +227,7 @@ typedef struct attn__env {
     int32_t leaf[LEAF_COUNT];
 } attn__env;
 
-/* -- expr_eval.c: one pair, scalar ------------------------------------------------------------------ */
+/* -- expr_eval.c: one pair, scalar ------------------------------------------------------------- */
 /* Exact i32 and bool, f32 in double (only constants, loads and float() are f32): the oracle. */
 typedef union attn__val {
     double f;
@@ -243,7 +246,7 @@ attn__val32 attn__op32(int op, int arg_type, attn__val32 a, attn__val32 b, attn_
 float attn__fetch_f(const attn__bound *t, int n, const int64_t *index);   /* outside: 0 */
 int32_t attn__fetch_i(const attn__bound *t, const attn__symbol *sym, int n, const int64_t *index);
 
-/* -- expr_range.c: intervals -------------------------------------------------------------------------- */
+/* -- expr_range.c: intervals ------------------------------------------------------------------- */
 /* f32 and i32: lo <= x <= hi; nan: may be NaN. bool: lo, hi in {0, 1}. */
 typedef struct attn__range {
     double lo, hi;
@@ -270,7 +273,7 @@ typedef struct attn__run {
 int attn__runs(const attn_graph *g, int mask, attn__box *box, int64_t k0, int32_t nk, int32_t step,
                int32_t *at, attn__run *runs, int cap);
 
-/* -- expr_grad.c: the derivative ----------------------------------------------------------------------- */
+/* -- expr_grad.c: the derivative --------------------------------------------------------------- */
 typedef struct attn__site {
     int32_t symbol, load; /* the node that reads (a param node: rank 0) */
     int32_t d;            /* node: d score / d load */

@@ -178,8 +178,8 @@ static int check_parts(const attn_variant *const *parts, int n, attn_variant **v
 /* Positions and lengths, heads and batch entries that score_range reckons with. */
 static const double far = 0x1p30, many = 0x1p24;
 
-/* The range of a score over every pair, with a finite or NaN s: a pair whose q . k is -inf is masked
-   by itself. */
+/* The range of a score over every pair, with a finite or NaN s: a pair whose q . k is -inf is
+   masked by itself. */
 static int score_range(const attn_graph *g, int score, attn__range *range) {
     attn__range *const ranges =
         (attn__range *)attn__alloc((size_t)(score + 1) * sizeof *ranges, "a composition");

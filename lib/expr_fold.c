@@ -1,7 +1,7 @@
 /* expr_fold.c: algebra on construction.
 
-   Who calls it: attn__op (expr_op.c), for every operation of every graph. The operands have the right
-   types, and those of a commutative operation are in order: a constant is the second.
+   Who calls it: attn__op (expr_op.c), for every operation of every graph. The operands have the
+   right types, and those of a commutative operation are in order: a constant is the second.
 
    A rule keeps the value bit by bit, NaN, infinities and signed zero included, as long as no i32
    operation overflows; so x + 0.0 stays (it turns -0 into 0) and x - 0.0 goes. The one exception is
@@ -12,7 +12,7 @@
    x. */
 #include "expr.h"
 
-/* -- Looking at operands ------------------------------------------------------------------------- */
+/* -- Looking at operands ----------------------------------------------------------------------- */
 
 static int op_of(const attn_graph *g, int x) {
     return g->node[x].op;
@@ -65,7 +65,7 @@ static int in_chain(const attn_graph *g, int op, int x, int y) {
     return 0;
 }
 
-/* -- Constants ----------------------------------------------------------------------------------- */
+/* -- Constants --------------------------------------------------------------------------------- */
 
 /* ATTN_VARIANT if an i32 operation on constants leaves i32. */
 static int check_i32(int op, int64_t a, int64_t b) {
@@ -113,7 +113,7 @@ static int fold_constants(attn_graph *g, int op, const int32_t arg[3], int type)
                             : attn__const_b(g, r.i);
 }
 
-/* -- Arithmetic ------------------------------------------------------------------------------------ */
+/* -- Arithmetic -------------------------------------------------------------------------------- */
 
 /* x + c with the constant joined to one that x adds already; i32. */
 static int fold_add_constant(attn_graph *g, int x, int c) {
@@ -238,7 +238,7 @@ static int fold_i32(attn_graph *g, int op, int a, int b) {
     }
 }
 
-/* -- Truth ----------------------------------------------------------------------------------------- */
+/* -- Truth ------------------------------------------------------------------------------------- */
 
 static int fold_compare(attn_graph *g, int op, int a, int b) {
     const int type = g->node[a].type;
@@ -354,7 +354,7 @@ static int fold_select(attn_graph *g, int c, int a, int b) {
     return fold_select_select(g, c, a, b);
 }
 
-/* -- Every operation --------------------------------------------------------------------------------- */
+/* -- Every operation --------------------------------------------------------------------------- */
 
 int attn__fold(attn_graph *g, int op, int a, int b, int c, int type) {
     const int32_t arg[3] = {a, b, c};

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- Operations ---------------------------------------------------------------------------------- */
+/* -- Operations -------------------------------------------------------------------------------- */
 
 /* Fails with: "`&&` takes bool, and its operand 2, `q - k`, is i32". */
 static int op_refuse(const attn_graph *g, int op, int position, int node, const char *takes) {
@@ -148,7 +148,7 @@ int attn__op(attn_graph *g, int op, int a, int b, int c) {
     return attn__node_add(g, node);
 }
 
-/* -- Symbols and loads --------------------------------------------------------------------------- */
+/* -- Symbols and loads ------------------------------------------------------------------------- */
 
 static int is_word(const char *word, const char *name, size_t length) {
     return strlen(word) == length && !memcmp(word, name, length);

@@ -1,8 +1,8 @@
 /* expr_parse.c: text to graph. docs/variants.md has the grammar.
 
    Who calls it: attn_variant_parse and attn_variant_ready (variants.c), the Lua front end through
-   them. The text may be hostile: nesting is bounded, nodes and symbols are bounded by the graph, and
-   every name is looked up in constant time, so the work is linear in the text.
+   them. The text may be hostile: nesting is bounded, the graph bounds nodes and symbols, and every
+   name is looked up in constant time, so the work is linear in the text.
 
        text -> [attn 1;] declarations -> bindings -> expr -> '?:' -> binary, by precedence -> unary
             -> primary: number, name, call, load, '(' expr ')' */
@@ -32,7 +32,7 @@ typedef struct parser {
 
 static int parse_expr(parser *p);
 
-/* -- Numbers ------------------------------------------------------------------------------------- */
+/* -- Numbers ----------------------------------------------------------------------------------- */
 
 static int parse_number(parser *p, int negative) {
     const attn__token t = p->lex.now;
@@ -59,7 +59,7 @@ static int parse_i32(parser *p, int32_t *x) {
     return attn__next(&p->lex);
 }
 
-/* -- Names --------------------------------------------------------------------------------------- */
+/* -- Names ------------------------------------------------------------------------------------- */
 
 static uint32_t name_bucket(const char *name, size_t length) {
     uint32_t h = 2166136261u;
@@ -110,7 +110,7 @@ static int use_symbol(parser *p, const char *name, int rank) {
     return attn__symbol_add(p->g, &symbol);
 }
 
-/* -- Expressions --------------------------------------------------------------------------------- */
+/* -- Expressions ------------------------------------------------------------------------------- */
 
 static int parse_load(parser *p, const char *name) {
     int32_t index[ATTN__MAX_RANK];
@@ -262,7 +262,7 @@ static int parse_expr(parser *p) {
     return node;
 }
 
-/* -- The text ------------------------------------------------------------------------------------ */
+/* -- The text ---------------------------------------------------------------------------------- */
 
 static int parse_version(parser *p) {
     if (!attn__is(&p->lex, "attn")) {

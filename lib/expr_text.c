@@ -31,7 +31,7 @@ typedef struct printer {
     int names;       /* given so far */
 } printer;
 
-/* -- Characters ---------------------------------------------------------------------------------- */
+/* -- Characters -------------------------------------------------------------------------------- */
 
 static void put(printer *p, const char *text) {
     const size_t length = strlen(text);
@@ -96,7 +96,7 @@ void attn__float_text(float x, char text[ATTN__FLOAT_TEXT]) {
     }
 }
 
-/* -- Names --------------------------------------------------------------------------------------- */
+/* -- Names ------------------------------------------------------------------------------------- */
 
 static int is_op(const attn__node *node) {
     return node->op < OP_leaf || node->op == OP_load;
@@ -146,7 +146,7 @@ static void plan_names(printer *p, const int32_t *roots, int n_roots) {
     }
 }
 
-/* -- Expressions --------------------------------------------------------------------------------- */
+/* -- Expressions ------------------------------------------------------------------------------- */
 
 enum {
     PREC_ANY,
@@ -328,7 +328,7 @@ static void put_node(printer *p, int at, int least, int promoted) {
     }
 }
 
-/* -- The text ------------------------------------------------------------------------------------ */
+/* -- The text ---------------------------------------------------------------------------------- */
 
 static void put_declarations(printer *p) {
     put(p, "attn 1;\n");

@@ -28,7 +28,7 @@ int attn_variant_parse(const char *text, attn_variant **variant) {
     return status;
 }
 
-/* -- Ready-made ---------------------------------------------------------------------------------- */
+/* -- Ready-made -------------------------------------------------------------------------------- */
 
 /* What a number may be. */
 enum kind { WHOLE, FLAG, POSITIVE };
@@ -179,7 +179,7 @@ const char *attn_variant_list(int i, const char **text, const char **about) {
     return readies[i].name;
 }
 
-/* -- Handles ------------------------------------------------------------------------------------- */
+/* -- Handles ----------------------------------------------------------------------------------- */
 
 const char *attn_variant_text(const attn_variant *variant) {
     return variant ? variant->text : "";

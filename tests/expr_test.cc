@@ -100,7 +100,7 @@ TEST_CASE("folding is settled: rebuilding a folded graph changes nothing") {
         if (a < 0) {
             continue;
         }
-        /* The first copy leaves the nodes in the order of folding, the second in that of the text. */
+        /* The first copy has the nodes in the order of folding, the second in that of the text. */
         const int b = attn__graph_import(&twice, &once, a, -1);
         const int c = attn__graph_import(&thrice, &twice, b, -1);
         INFO("seed " << seed);
@@ -291,7 +291,7 @@ TEST_CASE("a symbol has one type, rank and bounds") {
     CHECK(status_of("f32 w[1] in 0..4; w[h]") == ATTN_VARIANT);
 }
 
-/* -- The public builder --------------------------------------------------------------------------- */
+/* -- The public builder ------------------------------------------------------------------------ */
 
 TEST_CASE("attn_graph builds what the parser builds") {
     attn_graph *g = nullptr;

@@ -1,8 +1,8 @@
-/* random_expr.h: random well-typed expressions, values for what they read, and their f32 evaluation.
+/* random_expr.h: random well-typed expressions, values for what they read, their f32 evaluation.
 
-   Who includes it: the tests of the expression graph (expr, parse, range, grad, vm). A graph is built
-   without folding; copying it with attn__graph_import into an ordinary one folds it. All draws come
-   from one seed, so a failing test names a seed that repeats it. */
+   Who includes it: the tests of the expression graph (expr, parse, compose, range, grad, vm). A
+   graph is built without folding; copying it with attn__graph_import into an ordinary one folds it.
+   All draws come from one seed, so a failing test names a seed that repeats it. */
 #ifndef ATTN_RANDOM_EXPR_H
 #define ATTN_RANDOM_EXPR_H
 

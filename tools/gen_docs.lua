@@ -37,7 +37,8 @@ end
 local RULES = {
     N_N = 'N → N', F_F = 'f32 → f32', I_I = 'i32 → i32', B_B = 'bool → bool',
     NN_N = 'N, N → N', FF_F = 'f32, f32 → f32', II_I = 'i32, i32 → i32',
-    BB_B = 'bool, bool → bool', NN_B = 'N, N → bool', EE_B = 'T, T → bool', BTT_T = 'bool, T, T → T', I_F = 'i32 → f32',
+    BB_B = 'bool, bool → bool', NN_B = 'N, N → bool', EE_B = 'T, T → bool',
+    BTT_T = 'bool, T, T → T', I_F = 'i32 → f32',
     F_I = 'f32 → i32',
 }
 
