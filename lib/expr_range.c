@@ -6,6 +6,7 @@
 #include "expr_range.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST_ELEMENTS = 4096 }; /* that a load's range is looked up in */
 
@@ -43,18 +44,52 @@ static double reach(const attn__bound *t, int n, const attn__range *index, int64
     return count;
 }
 
+/* Includes count elements of a row, the first at `from`. */
+static void include_row(attn__range *r, const attn__symbol *s, const attn__bound *t,
+                        const char *from, int64_t count, int64_t stride) {
+    enum { PIECE = 64 };
+    float x[PIECE];
+    for (int64_t done = 0; done < count && s->type != VT_I32; done += PIECE) {
+        const int64_t n = count - done < PIECE ? count - done : PIECE;
+        const int64_t at = done * stride * attn__type_bytes(t->type);
+        attn__load_f32(x, from + at, t->type, n, stride);
+        for (int64_t j = 0; j < n; j++) {
+            include(r, s->type == VT_F32 ? (double)x[j] : x[j] != 0);
+        }
+    }
+    if (s->type == VT_I32) {
+        int32_t lo = INT32_MAX, hi = INT32_MIN, v;
+        for (int64_t j = 0; j < count; j++) {
+            memcpy(&v, from + j * stride * 4, sizeof v);
+            lo = v < lo ? v : lo;
+            hi = v > hi ? v : hi;
+        }
+        include(r, s->bounded ? fmin(fmax(lo, s->lo), s->hi) : lo);
+        include(r, s->bounded ? fmin(fmax(hi, s->lo), s->hi) : hi);
+    }
+}
+
+/* Rows along the longest axis, one for each place on the others. */
 static attn__range look_up(const attn__symbol *s, const attn__bound *t, int n, const int64_t *first,
                            const int64_t *last) {
     attn__range r = {INFINITY, -INFINITY, 0};
-    int64_t index[ATTN__MAX_RANK];
+    int64_t index[ATTN__MAX_RANK] = {0}, at = 0;
+    int row = 0;
     for (int i = 0; i < n; i++) {
-        index[i] = first[i];
+        row = last[i] - first[i] > last[row] - first[row] ? i : row;
+        at += first[i] * t->st[i];
     }
     for (int axis = 0; axis >= 0;) {
-        include(&r, s->type == VT_F32 ? (double)attn__fetch_f(t, n, index)
-                                      : attn__fetch_i(t, s, n, index));
-        for (axis = n - 1; axis >= 0 && ++index[axis] > last[axis]; axis--) {
-            index[axis] = first[axis];
+        include_row(&r, s, t, t->data + at * attn__type_bytes(t->type), last[row] - first[row] + 1,
+                    last[row] > first[row] ? t->st[row] : 0);
+        for (axis = n - 1; axis >= 0; axis--) {
+            if (axis != row && index[axis] < last[axis] - first[axis]) {
+                index[axis]++;
+                at += t->st[axis];
+                break;
+            }
+            at -= index[axis] * t->st[axis];
+            index[axis] = 0;
         }
     }
     return r.lo <= r.hi ? r : attn__range_all(VT_F32); /* nothing but NaN */
