@@ -36,7 +36,8 @@ struct Tensor {
             strides[i] = n;
             n *= shape[i];
         }
-        storage.assign(static_cast<size_t>(n) + 1, 0.0);
+        const int64_t bytes = n * attn__type_bytes(type);
+        storage.assign(static_cast<size_t>(bytes + 7) / 8 + (n == 0), 0.0);
         t.data = storage.data();
         t.ndim = static_cast<int32_t>(shape.size());
         t.dtype = {static_cast<uint8_t>(type & 255), static_cast<uint8_t>(type >> 8), 1};

@@ -396,16 +396,17 @@ TEST_CASE("lengths in memory are clamped, or refused with ATTN_CHECK=1") {
         call.c.q_offsets = &qo->t;
         call.c.k_offsets = &ko->t;
         const struct {
-            double q[3], k[3], used[2];
+            double q[3], k[3], used[2]; // used[0] = 99: no q_used
             const char *arg;
         } rows[] = {{{0, 5, 10}, {0, 7, 14}, {5, 0}, ""},
-                    {{0, 5, 11}, {0, 7, 14}, {5, 5}, "q_offsets"},
-                    {{-3, 5, 10}, {0, 7, 14}, {5, 5}, "q_offsets"},
+                    {{0, 5, 11}, {0, 7, 14}, {99}, "q_offsets"},
+                    {{0, 5, 10}, {0, 7, 15}, {99}, "k_offsets"},
+                    {{-3, 5, 10}, {0, 7, 14}, {99}, "q_offsets"},
                     {{0, 5, 10}, {0, 9, 2}, {5, 5}, "k_offsets"},
                     {{0, 2147483647, 10}, {-2147483648.0, 7, 14}, {0, 0}, "q_offsets"},
                     {{0, 5, 10}, {0, 7, 14}, {6, 5}, "q_used"},
+                    {{0, 5, 10}, {0, 7, 14}, {5, 2147483647}, "q_used"},
                     {{0, 5, 10}, {0, 7, 14}, {-1, 5}, "q_used"}};
-        call.c.q_used = &used->t;
         for (const auto &row : rows) {
             for (int i = 0; i < 3; i++) {
                 qo->set(i, row.q[i]);
@@ -414,6 +415,7 @@ TEST_CASE("lengths in memory are clamped, or refused with ATTN_CHECK=1") {
                     used->set(i, row.used[i]);
                 }
             }
+            call.c.q_used = row.used[0] == 99 ? nullptr : &used->t;
             CAPTURE(name, row.arg);
             unsetenv("ATTN_CHECK");
             REQUIRE(run(device.d, ATTN_FORWARD, call.c, variant.v) == ATTN_OK);
