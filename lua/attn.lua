@@ -6,14 +6,15 @@
 --
 -- This file only ties the parts together; docs/lua.md lists the functions and the rules for variants.
 --
---     tensor device        memory, shapes, elements                 ffi cdef      the library
---     variants             objects, lists, ready-made               attention     calls, plans
---     trace symbol load overload guard      functions into graphs   picture       masks to look at
+--     tensor device                memory, shapes, elements; devices          ffi cdef     the library
+--     symbol argument load overload guard trace       Lua functions into expression graphs
+--     variants                     objects, lists, ready-made                 picture      masks to see
+--     options attention            calls, plans, gradients
 
 local base = require 'attn.ffi'
 local device = require 'attn.device'
 local tensor = require 'attn.tensor'
-local symbol = require 'attn.symbol'
+local argument = require 'attn.argument'
 local overload = require 'attn.overload'
 local variants = require 'attn.variants'
 local attention = require 'attn.attention'
@@ -35,7 +36,7 @@ attn.tensor, attn.zeros, attn.empty = tensor.tensor, tensor.zeros, tensor.empty
 attn.randn, attn.wrap = tensor.randn, tensor.wrap
 attn.load, attn.save = tensor.load, tensor.save
 attn.device, attn.devices = device.open, device.list
-attn.variant, attn.param = variants.variant, symbol.param
+attn.variant, attn.param = variants.variant, argument.param
 attn.attention, attn.merge = attention.attention, attention.merge
 attn.picture = picture.picture
 

@@ -12,6 +12,7 @@ local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local tensor = require 'attn.tensor'
 local symbol = require 'attn.symbol'
+local argument = require 'attn.argument'
 local C = base.C
 local refuse, check, apply, lift, ops = symbol.refuse, symbol.check, symbol.apply, symbol.lift,
     symbol.ops
@@ -48,8 +49,8 @@ local function name_for(T, t)
             end
         end
     end
-    if not (name and symbol.is_name(name)) then
-        name = name and symbol.is_name(name .. '_t') and name .. '_t' or 't'
+    if not (name and argument.is_name(name)) then
+        name = name and argument.is_name(name .. '_t') and name .. '_t' or 't'
     end
     local unique, n = name, 1
     while T.taken[unique] do

@@ -1,7 +1,7 @@
 -- symbol.lua: the numbers that a variant function computes with while it is traced.
 --
 -- Who calls it: trace.lua opens and closes a trace; the user's function calls the operators without
--- knowing it; load.lua makes loads, overload.lua the functions.
+-- knowing it; argument.lua makes leaves and parameters, load.lua loads, overload.lua the functions.
 --
 --     q - k < 16        a symbol is cdata {id, generation} with every operator;
 --     |   |   |         `-` makes a node of the C graph, which folds and shares;
@@ -96,7 +96,8 @@ end
 local function is_symbol(x)
     return type(x) == 'cdata' and (is_node(x) or is_param(x))
 end
-M.is_node, M.is_param, M.is, M.partial_t = is_node, is_param, is_symbol, partial_t
+M.is_param, M.is = is_param, is_symbol
+M.node_t, M.param_t, M.partial_t = node_t, param_t, partial_t
 
 -- -- Nodes --------------------------------------------------------------------------------------
 
@@ -155,17 +156,12 @@ end
 M.wrap = wrap
 
 local ops = {} -- numbers by name
-local reserved = {} -- the words of the variant text
-for word in ('s b h q k i nq nk nh hk batch true false inf nan f32 i32 bool in attn'):gmatch '%S+' do
-    reserved[word] = true
-end
 for number = 0, math.huge do
     local name = C.attn_op_name(number)
     if name == nil then
         break
     end
-    name = ffi.string(name)
-    ops[name], reserved[name] = number, true
+    ops[ffi.string(name)] = number
 end
 
 local function apply(number, a, b, c)
@@ -184,6 +180,7 @@ local function param_node(name, value)
     end
     return check(C.attn_graph_param(T.graph, name, C.ATTN_F32))
 end
+M.param_node = param_node
 
 -- What the user calls a value, for errors.
 local function describe(x)
@@ -364,49 +361,5 @@ end
 meta.__index = index
 ffi.metatype(node_t, meta)
 ffi.metatype(param_t, meta)
-
--- -- Parameters and leaves ----------------------------------------------------------------------
-
--- May a parameter or a tensor be called so?
-local function is_name(name)
-    return #name <= 40 and name:match '^[%a_][%w_]*$' and not reserved[name]
-end
-M.is_name = is_name
-
--- A number that is brought by every run and never compiled in. p.value changes it; p.name is fixed.
-function M.param(name, value)
-    if type(name) ~= 'string' or not is_name(name) then
-        refuse(("a parameter's name is an identifier and no word of the language, not %s")
-            :format(describe(name)), 'INVALID', 'name')
-    elseif type(value) ~= 'number' then
-        refuse(("parameter %s: the value is %s, a number is wanted"):format(name, describe(value)),
-            'INVALID', 'value')
-    end
-    if T then
-        return wrap(param_node(name, value))
-    end
-    local p = param_t(value)
-    ffi.copy(p.label, name)
-    return p
-end
-
-function M.leaf(name)
-    return node_t(check(C.attn_graph_leaf(T.graph, name)), T.generation)
-end
-
-local x_fields = {i = true, nq = true, nk = true, nh = true, hk = true, batch = true}
-
--- The sixth argument.
-M.x = setmetatable({}, {
-    __index = function(_, key)
-        if not x_fields[key] then
-            refuse(('x.%s: x has i nq nk nh hk batch'):format(tostring(key)))
-        end
-        return M.leaf(key)
-    end,
-    __newindex = function(_, key)
-        refuse(('x.%s = ...: the arguments of a variant are fixed'):format(tostring(key)))
-    end,
-})
 
 return M

@@ -17,6 +17,8 @@
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local symbol = require 'attn.symbol'
+local argument = require 'attn.argument'
+require 'attn.load' -- tensors take symbols as indices
 local guard = require 'attn.guard'
 local C, fail = base.C, base.fail
 local create, resume, status = coroutine.create, coroutine.resume, coroutine.status
@@ -92,9 +94,9 @@ end
 local function run(T, f)
     T.depth, T.known, T.steps = 0, {}, 0
     local co = create(f)
-    local leaves = symbol.leaf
-    return finish(T, co, resume(co, leaves 's', leaves 'b', leaves 'h', leaves 'q', leaves 'k',
-        symbol.x))
+    local leaf_of = argument.leaf
+    return finish(T, co, resume(co, leaf_of 's', leaf_of 'b', leaf_of 'h', leaf_of 'q', leaf_of 'k',
+        argument.x))
 end
 
 -- -- All paths ----------------------------------------------------------------------------------

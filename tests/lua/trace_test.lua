@@ -547,6 +547,21 @@ test('Lua is what it was after a trace, a failed one too', function(t)
     t.equal(f(0, 0, 3), 6)
     t.equal(select(2, debug.getupvalue(f, 2)), math.exp)
 end)
+test('compiled code keeps neither the replacements nor the originals', function(t)
+    local function f(s, _, h, q, k) return max(exp(s), q - k) + slopes[h] end
+    local function plain()
+        local sum = 0
+        for i = 1, 300 do
+            sum = sum + f(0.5, 0, i % 4, i, 3)
+        end
+        return sum
+    end
+    local sum, text = plain(), tostring(attn.variant(f))
+    for _ = 1, 200 do
+        t.equal(tostring(attn.variant(f)), text)
+    end
+    t.equal(plain(), sum)
+end)
 test('a bare function is traced at every call, a variant object is frozen', function(t)
     local c = 2
     local function f(s) return s * c end
