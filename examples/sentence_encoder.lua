@@ -46,7 +46,7 @@ local trials = {
   {'alibi(12)', attn.alibi(12)},
   {'first_keys(1, 3)', attn.first_keys(1, 3)},
   {'softcap(5)', attn.softcap(5)},
-  {'causal()', attn.causal()},
+  {'causal', attn.causal},
 }
 print '\nhow far similarities move without retraining (mean and largest over pairs)'
 for _, trial in ipairs(trials) do
