@@ -214,8 +214,8 @@ int attn_variant_symbol(const attn_variant *variant, int i, attn_symbol *symbol)
         }
         symbol->type = types[from->type];
         symbol->rank = from->rank;
-        symbol->lo = from->bounded || from->type != VT_I32 ? from->lo : INT32_MIN;
-        symbol->hi = from->bounded || from->type != VT_I32 ? from->hi : INT32_MAX;
+        symbol->lo = from->lo;
+        symbol->hi = from->hi;
         memcpy(symbol->name, from->name, sizeof symbol->name);
     }
     return g->n_symbols;
