@@ -42,13 +42,14 @@ static void load_queries(attn__tile *t, rows_in *r) {
     }
 }
 
-/* Products of a tile, then its rows: p' in x.s, g in x.dp. Columns of k and v are loaded. */
-static void backward_row(attn__tile *t, const rows_in *r, int i, float *g_score) {
+/* Row i of a tile whose products stand in x.s and x.dp: p' to p, g in place of dp. p may be x.s if no
+   captured gradient follows, as its factors may be s itself. */
+static void backward_row(attn__tile *t, const rows_in *r, int i, float *p, float *g_score) {
     const attn__cpu_plan *const plan = t->run->plan;
-    float *const s = t->x.s + i * BN, *const dp = t->x.dp + i * BN;
+    float *const dp = t->x.dp + i * BN;
     if (r->lse[i] == -INFINITY) { /* the row sees nothing */
-        const size_t bytes = (size_t)attn__round_lanes(t->n) * sizeof *s;
-        memset(s, 0, bytes);
+        const size_t bytes = (size_t)attn__round_lanes(t->n) * sizeof *p;
+        memset(p, 0, bytes);
         memset(dp, 0, bytes);
         memset(g_score, 0, bytes);
         memset(t->seen, 0, bytes);
@@ -61,7 +62,7 @@ static void backward_row(attn__tile *t, const rows_in *r, int i, float *g_score)
                                 .key_scale = t->has_key_scale ? t->key_scale : NULL,
                                 .w = attn__tile_weights(t, i),
                                 .ds = t->ds};
-    plan->ops->grad(s, dp, g_score, t->score, dp, t->on, t->n, &row, t->seen);
+    plan->ops->grad(p, dp, g_score, t->score, dp, t->on, t->n, &row, t->seen);
 }
 
 /* to[n] += by * x[n] where x is not finite. */
@@ -116,7 +117,7 @@ static void query_tile(attn__tile *t, const rows_in *r, int c0, int n, int class
     const attn__cpu_plan *const plan = t->run->plan;
     const int64_t b = t->seq.kb, row = t->seq.k_row + c0;
     const int ldd = plan->ldd;
-    float g_score[BN];
+    float prob[BN], g_score[BN];
     attn__tile_keys(t, c0, n);
     if (!attn__tile_pairs(t, class_)) {
         return;
@@ -127,7 +128,7 @@ static void query_tile(attn__tile *t, const rows_in *r, int c0, int n, int class
     multiply(t);
     const int wild = !plan->ops->finite(t->x.k, ldd, n, ldd);
     for (int i = 0; i < t->rows; i++) {
-        backward_row(t, r, i, g_score);
+        backward_row(t, r, i, prob, g_score);
         if (plan->grads.n_sites) {
             attn__grads_row(t, g_score, sums);
         }
@@ -212,7 +213,7 @@ static void key_tile(attn__tile *t, int tile, int class_) {
     const int wild = !plan->ops->finite(t->x.q, ldd, t->rows, ldd) ||
                      !plan->ops->finite(t->x.o, ldv, t->rows, ldv);
     for (int i = 0; i < t->rows; i++) {
-        backward_row(t, &r, i, g_score);
+        backward_row(t, &r, i, t->x.s + i * BN, g_score);
         if (wild) {
             add_wild_row(t, i);
         }

@@ -52,11 +52,10 @@ INLINE vi below(int j, int n) {
     return at < n;
 }
 
-/* e^x, error below 1 ulp where the result is normal; 0 below 2^-126, infinity above e^88.37; NaN
-   stays. 2^n e^r with n whole and |r| <= log(2)/2; e^r = 1 + r + r^2 P(r), P the interpolation of
+/* e^x for x <= 0, error about 1 ulp where the result is normal; 0 below 2^-126; NaN stays. 2^n e^r with n whole and |r| <= log(2)/2; e^r = 1 + r + r^2 P(r), P the interpolation of
    degree 4 at Chebyshev's points (relative error 1e-8). Adding 1.5 * 2^23 rounds to a whole
    number and leaves it in the low bits. */
-INLINE vf exp_of(vf x) {
+INLINE vf exp_down(vf x) {
     const float whole = 12582912.0f;
     const vf t = x * 1.44269502f + whole;
     const vf n = t - whole;
@@ -65,9 +64,11 @@ INLINE vf exp_of(vf x) {
                   0x1.5554dep-3f) * r + 0.5f;
     const vf y = 1.0f + (r + r * r * P);
     const vf pow2 = (vf)(((vu)t - 0x4b400000u + 127u) << 23);
-    const vf z = choose(x < -87.3365f, splat(0), y * pow2);
-    return choose(x > 88.37f, splat(__builtin_inff()), z);
+    return choose(x < -87.3365f, splat(0), y * pow2);
 }
+
+/* The same for any x; infinity above 88.37. */
+INLINE vf exp_of(vf x) { return choose(x > 88.37f, splat(__builtin_inff()), exp_down(x)); }
 
 /* The 16 lanes joined as a tree: lane e with lane e + 8, then + 4, + 2, + 1. */
 #define LANE_TREE(x, join)                                                                         \
@@ -207,8 +208,9 @@ INLINE vi lanes_on(const int32_t *on, vf score, int j, int n) {
     return on ? x & load_i(on + j) : x;
 }
 
-static int ops_softmax(float *p, const float *score, const int32_t *on, int n, float *m, float *l,
-                       float *corr, int32_t *on_out) {
+/* all: every one of the n columns counts, n a multiple of LANES. */
+INLINE int softmax_of(float *p, const float *score, const int32_t *on, int n, float *m, float *l,
+                      float *corr, int32_t *on_out, const int all) {
     const vf none = splat(-__builtin_inff());
     vf most[GROUPS], sum[GROUPS];
     vi bad = {0};
@@ -216,14 +218,14 @@ static int ops_softmax(float *p, const float *score, const int32_t *on, int n, f
     for (int j = 0; j < n; j += ATTN__LANES) {
         LOOP_LANES {
             const vf x = load(score + j + g * VL);
-            const vi yes = lanes_on(on, x, j + g * VL, n);
-            bad |= yes & ~(x < __builtin_inff());
-            most[g] = larger(choose(yes, x, none), most[g]);
+            const vi yes = all ? x != none : lanes_on(on, x, j + g * VL, n);
+            bad |= all ? ~(x < __builtin_inff()) : yes & ~(x < __builtin_inff());
+            most[g] = larger(all ? x : choose(yes, x, none), most[g]);
             store_i(on_out + j + g * VL, yes);
         }
     }
     const float here = max_of(most);
-    const int state = any_of(bad)                ? ROW_NAN
+    const int state = any_of(bad)                 ? ROW_NAN
                       : here == -__builtin_inff() ? ROW_EMPTY
                                                   : ROW_VISIBLE;
     if (state != ROW_VISIBLE) {
@@ -234,15 +236,22 @@ static int ops_softmax(float *p, const float *score, const int32_t *on, int n, f
     *m = here > old ? here : old;
     for (int j = 0; j < n; j += ATTN__LANES) {
         LOOP_LANES {
-            const vf e = exp_of(load(score + j + g * VL) - *m);
-            const vf x = choose(load_i(on_out + j + g * VL), e, splat(0));
+            const vf e = exp_down(load(score + j + g * VL) - *m);
+            const vf x = all ? e : choose(load_i(on_out + j + g * VL), e, splat(0));
             sum[g] += x;
             store(p + j + g * VL, x);
         }
     }
-    *corr = exp_of(splat(old - *m))[0];
+    /* old - old is 0, or NaN for a sink of infinity, with which every visible row is NaN. */
+    *corr = here > old ? exp_down(splat(old - *m))[0] : 1 + (old - old);
     *l = *l * *corr + sum_of(sum);
     return state;
+}
+
+static int ops_softmax(float *p, const float *score, const int32_t *on, int n, float *m, float *l,
+                       float *corr, int32_t *on_out) {
+    return on || n % ATTN__LANES ? softmax_of(p, score, on, n, m, l, corr, on_out, 0)
+                                 : softmax_of(p, score, on, n, m, l, corr, on_out, 1);
 }
 
 static void ops_grad(float *p_out, float *g_dot, float *g_score, const float *score, const float *dp,
