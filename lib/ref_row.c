@@ -7,7 +7,8 @@
                   dp = dropped(do . v), g = pr (dp + dlse - do . o) = d L / d score
                   ds = g * d score / d s;  dq += ds k, dk += ds q, dv += dropped(pr) do, sites += g d
 
-   f32 inputs are exact in double, and so is every input type; results round once, when stored. */
+   A visible score of NaN or +infinity makes l NaN, and so the row's o, lse and dq, and dk and dv at
+   its visible keys. Every input type is exact in double; results round once, when stored. */
 #include "ref.h"
 
 #include <math.h>
@@ -82,13 +83,11 @@ static double v_scale(const attn__ref_work *w, int64_t j) {
     return (double)attn__scale_at(&p->v_scale, p->v_scale_heads, p, w->b, w->h, j);
 }
 
-/* Loads q's row; fills s, score and visible. Returns how many keys are visible; *bad: one of their
-   scores is NaN or +infinity. */
-static int64_t row_scores(attn__ref_work *w, int64_t row, int *bad) {
+/* Loads q's row; fills s, score and visible. Returns how many keys are visible. */
+static int64_t row_scores(attn__ref_work *w, int64_t row) {
     const attn__problem *const p = w->p;
     const attn__seq *const seq = &w->seq;
     int64_t n = 0;
-    *bad = 0;
     mark_listed(w, row);
     load_row(w->q, &p->q, seq->qb, w->h, seq->q_row + row);
     w->env.leaf[LEAF_i] = (int32_t)(seq->i0 + row);
@@ -102,7 +101,6 @@ static int64_t row_scores(attn__ref_work *w, int64_t row, int *bad) {
         eval(w, ATTN__REF_SCORE, j);
         w->score[j] = w->val[w->st->score].f;
         w->visible[j] = w->val[w->st->mask].i && w->s[j] != -INFINITY && w->score[j] != -INFINITY;
-        *bad |= w->visible[j] && !(w->score[j] < INFINITY);
         n += w->visible[j];
     }
     return n;
@@ -130,8 +128,7 @@ void attn__ref_forward_row(attn__ref_work *w, int64_t row) {
     const attn__problem *const p = w->p;
     const attn__seq *const seq = &w->seq;
     const double sink = sink_of(w);
-    int bad;
-    const int64_t n = row_scores(w, row, &bad);
+    const int64_t n = row_scores(w, row);
     double m = sink, l = 0, lse = sink;
     row_dropout(w, row);
     for (int64_t j = 0; j < seq->nk; j++) {
@@ -153,9 +150,9 @@ void attn__ref_forward_row(attn__ref_work *w, int64_t row) {
     }
     if (n > 0) {
         l += exp(sink - m);
-        lse = bad ? (double)NAN : m + log(l);
+        lse = m + log(l);
         for (int64_t i = 0; i < p->DV; i++) {
-            w->o[i] = bad ? (double)NAN : w->o[i] / l;
+            w->o[i] /= l;
         }
     }
     attn__ref_store(&p->o, seq->qb, w->h, seq->q_row + row, w->o);
@@ -213,13 +210,11 @@ void attn__ref_backward_row(attn__ref_work *w, int64_t row) {
     const attn__seq *const seq = &w->seq;
     const int64_t at = seq->q_row + row;
     const double sink = sink_of(w);
-    int bad;
-    row_scores(w, row, &bad);
+    row_scores(w, row);
     row_dropout(w, row);
     load_row(w->o, &p->o, seq->qb, w->h, at);
     load_row(w->dout, &p->dout, seq->qb, w->h, at);
-    const double lse =
-        bad ? (double)NAN : attn__get(attn__at(&p->lse, seq->qb, w->h, at), p->lse.type);
+    const double lse = attn__get(attn__at(&p->lse, seq->qb, w->h, at), p->lse.type);
     double rest = -dot(w->dout, w->o, p->DV);
     if (p->dlse.type) {
         rest += attn__get(attn__at(&p->dlse, seq->qb, w->h, at), p->dlse.type);

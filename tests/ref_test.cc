@@ -81,6 +81,43 @@ TEST_CASE("two by two, by hand") {
         require_values(*t.dk, {0, 0});
         require_values(*t.dv, {1 + 1, 1});
     }
+    SECTION("the last query stands at the last key, or the first at the first") {
+        TwoByTwo one;
+        one.NQ = 1;
+        one.fill();
+        one.q->set(0, 0);
+        one.v->set(0, 4);
+        one.v->set(1, 8);
+        one.both("k <= q");
+        require_values(*one.o, {6});
+        one.c.flags |= ATTN_TOP_LEFT;
+        one.both("k <= q");
+        require_values(*one.o, {4});
+        one.both("k <= i + nk - nq && nh == 1 && hk == 1 && batch == 1");
+        require_values(*one.o, {6});
+    }
+    SECTION("-infinity masks, from a table, by a score, by q k") {
+        const Owned table = make(ATTN_F32, {2}), grad = make(ATTN_F32, {2});
+        t.capture("table", table.get(), grad.get());
+        table->set(1, -inf);
+        t.both("s + table[k]");
+        require_values(*t.o, {4, 4});
+        require_values(*t.lse, {0, 0});
+        require_values(*t.dk, {0, 0});
+        require_values(*grad, {0, 0});
+        table->set(0, -inf);
+        t.both("s + table[k]");
+        require_values(*t.o, {0, 0});
+        REQUIRE(t.lse->get(0) == -inf);
+        t.c.n_captures = 0;
+        t.q->set(1, 2);
+        t.k->set(1, -inf);
+        t.both("abs(s)");
+        require_values(*t.o, {4, 4});
+        require_values(*t.dq, {0, 0});
+        require_values(*t.dk, {0, 0});
+        require_values(*t.dv, {3, 0});
+    }
     SECTION("gradient of the LSE") {
         t.dlse->set(0, 4);
         t.dlse->set(1, 0);
@@ -321,7 +358,7 @@ TEST_CASE("a block list is a mask") {
     b.fill();
     // Rows 0 1 see keys 2 3, row 2 sees all; far and repeated numbers do nothing.
     const Owned counts = make(ATTN_I32, {1, 1, 2}), indices = make(ATTN_I32, {1, 1, 2, 4});
-    const double list[] = {1, 1, 2147483647, 0, 1, -1, 0, 1};
+    const double list[] = {1, 1, 2147483647, 0, 1, -2147483648.0, 0, 1};
     for (int i = 0; i < 8; i++) {
         indices->set(i, list[i]);
     }
@@ -351,12 +388,15 @@ TEST_CASE("fp8 with scales is the f64 call of the scaled values") {
         a.fill();
         b.fill();
         const Owned ks = make(ATTN_F32, {a.B, a.HK, 2}), vs = make(ATTN_F32, {a.B, a.HK, 2});
+        const Owned qs = make(ATTN_F32, {a.B, a.H, 1});
         ks->fill(31);
         vs->fill(32);
+        qs->fill(33);
         a.c.k_scale = &ks->t;
         a.c.v_scale = &vs->t;
+        a.c.q_scale = &qs->t;
         for (int64_t i = 0; i < a.q->count(); i++) {
-            b.q->set(i, a.q->get(i));
+            b.q->set(i, a.q->get(i) * qs->get(i / a.D / a.NQ));
         }
         for (int64_t i = 0; i < a.k->count(); i++) {
             const int64_t row = i / a.D, at = row / a.NK * 2 + row % a.NK / 128;
@@ -543,9 +583,13 @@ TEST_CASE("merging: empty states are exact, NaN stays, shapes are checked") {
     REQUIRE(l1->get(1) == 0.5);
     REQUIRE(o1->get(300) == 0);
     l2->set(2, std::nan(""));
+    l2->set(1, std::nan(""));
+    l1->set(1, -inf);
     REQUIRE(attn_merge(cpu.d, 2, o, l, nullptr, &out->t, &lse->t, nullptr) == ATTN_OK);
     REQUIRE(std::isnan(out->get(600)));
     REQUIRE(std::isnan(lse->get(2)));
+    REQUIRE(std::isnan(lse->get(1)));
+    REQUIRE(std::isnan(out->get(300)));
     REQUIRE(!std::isnan(out->get(0)));
     // No state at all, and no place for the LSE.
     REQUIRE(attn_merge(cpu.d, 0, nullptr, nullptr, &sink->t, &out->t, nullptr, nullptr) == ATTN_OK);
