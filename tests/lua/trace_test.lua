@@ -5,6 +5,7 @@ local here = arg[0]:match '^(.*/)' or './'
 package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path
 local test = require 'tap'
 local attn = require 'attn'
+local sample = require('attn.picture').sample
 local jit = require 'jit'
 
 local max, exp, band = math.max, math.exp, bit.band
@@ -645,6 +646,114 @@ test('parts that read different things under one name', function(t)
     t.equal(v.captures.weights_2[0], 3)
     local same = a .. a
     t.equal(same.captures.weights_2, nil)
+end)
+
+-- -- The graph against the function ---------------------------------------------------------------
+
+-- Variant functions that are also called with plain numbers.
+local oracle = {
+    causal = function(_, _, _, q, k) return k <= q end,
+    window = function(s, _, _, q, k) return q - k < 6 and k - q < 3 and s end,
+    alibi = function(s, _, h, q, k) return s - slopes[h] * math.abs(q - k) end,
+    relative = function(s, _, h, q, k)
+        return s + rel[h % 2][math.max(-2, math.min(k - q, 2)) + 2]
+    end,
+    document = function(s, _, _, q, k)
+        return ids[math.max(0, math.min(q, 7))] == ids[math.min(k, 7)] and s
+    end,
+    seen = function(_, _, _, _, k) return seen[math.min(k, 7)] == true end,
+    softcap = function(s) return 3 * math.tanh(s / 3) end,
+    buckets = function(s, _, h, q, k)
+        local d = math.abs(q - k)
+        local bucket = d < 2 and d or 2 + math.floor(math.log(d / 2, 2))
+        return s + rel[h % 2][math.min(bucket, 4)]
+    end,
+    integers = function(s, b, h, q, k)
+        local x = math.floor((q - 3) / 4) * 5 + (q - 7) % 3 - math.fmod(k - 9, 4) - k % -5
+        return s + x + bit.band(k, 6) - bit.bxor(q, h) + bit.lshift(b, 3) - bit.arshift(q - 9, 1)
+    end,
+    logical_shift = function(s, _, _, q) return s + bit.rshift(q - 8, 20) - bit.bor(q, 9) + bit.bnot(q) end,
+    floats = function(s, _, h, q, k)
+        return math.exp(-math.abs(s)) + math.sqrt(k + 1) / (h + 1) - math.sin(q) * math.cos(k) + s ^ 2
+            + math.log(k + 2) - math.log(k + 2, 10) + math.floor(s * 3) - math.ceil(s)
+    end,
+    extremes = function(s, _, _, q, k) return math.max(s, q - k, -2) - math.min(s, 0.5, k) end,
+    branches = function(s, b, h, q, k)
+        if h == 0 then
+            if q - k > 4 then
+                return false
+            end
+            return s
+        elseif h == 1 and k ~= 3 then
+            return s * 2
+        end
+        return b == 1 and -s or (s > 0.25 and s - k or s + k)
+    end,
+    chain = function(s, _, _, q, k)
+        local n = 0
+        repeat
+            n = n + 1
+        until q - k < 3 * n or n == 4
+        return s * n
+    end,
+    loop = function(_, _, _, q, k)
+        for _, d in ipairs {1, 4, 9} do
+            if math.abs(q - k) == d then
+                return true
+            end
+        end
+        return false
+    end,
+    xor = function(s, _, h, q, k) return (q < k) ~= (h < 2) and s end,
+    where = function(s, _, h, q, k)
+        local c = attn.any(attn.lt(q, k), attn.all(attn.le(k, 4), attn.eq(h % 2, 0)))
+        return attn.where(c, s + attn.int(s * 4), attn.exp2(s))
+    end,
+    sizes = function(s, _, h, _, k, x)
+        return x.i + x.nq < x.nk and s or s * x.nh + x.hk - x.batch + h + k
+    end,
+    row = function(s, _, _, q) return s * rel[1][math.max(q, 0) % 5] + #rel end,
+}
+
+test('every oracle variant gives what its function gives', function(t)
+    local points, state = 0, 1
+    local function random(n) -- 0 .. n - 1
+        state = (state * 16807) % 2147483647
+        return state % n
+    end
+    local s = attn.tensor {{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}}
+    for name, f in pairs(oracle) do
+        local v = attn.variant(f)
+        for _ = 1, 60 do
+            local w = {nq = 3 + random(9), nk = 8 + random(9), nh = 4, hk = 2, batch = 3,
+                b = random(3), h = random(4), rows = 3, columns = 8}
+            w.i, w.k = random(w.nq - 2), random(w.nk - 7)
+            local x = {nq = w.nq, nk = w.nk, nh = 4, hk = 2, batch = 3}
+            for r = 0, 2 do
+                for c = 0, 7 do
+                    s[r][c] = (random(6001) - 3000) / 1000
+                end
+            end
+            local scores = sample(v, w, s)
+            for r = 0, 2 do
+                for c = 0, 7 do
+                    x.i = w.i + r
+                    local q, k = x.i + w.nk - w.nq, w.k + c
+                    local wanted = f(s[r][c], w.b, w.h, q, k, x)
+                    if type(wanted) == 'boolean' then
+                        wanted = wanted and s[r][c] or -math.huge
+                    end
+                    local given = scores[r][c]
+                    points = points + 1
+                    if given ~= wanted then
+                        t.near(given, wanted, 2e-6 * math.max(1, math.abs(wanted)),
+                            ('%s(%g, %d, %d, %d, %d)'):format(name, s[r][c], w.b, w.h, q, k))
+                    end
+                end
+            end
+        end
+    end
+    t.ok(points > 20000)
 end)
 
 -- -- Variants from elsewhere ----------------------------------------------------------------------

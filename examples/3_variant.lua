@@ -1,0 +1,14 @@
+-- 3. A variant of your own is a Lua function of (s, b, h, q, k, x): score, batch entry, head, positions.
+package.path = (arg[0]:match '^(.*/)' or './') .. '../lua/?.lua;' .. package.path
+local attn = require 'attn'
+
+local near = attn.variant(function(s, _, h, q, k)
+    if k > q or h == 0 and q - k > 16 then
+        return false -- masked
+    end
+    return s - math.log(1 + q - k) / 8
+end)
+print(near) -- as the library reads it
+-- prints:
+--    attn 1;
+--    !(q < k || h == 0 && 16 < q - k) ? s - log(q + 1 - k) / 8 : -inf

@@ -1,0 +1,62 @@
+-- examples_test.lua: the five-step ladder: each is short, runs, and prints what stands in it; and the
+-- experiment.
+
+local here = arg[0]:match '^(.*/)' or './'
+package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path
+local test = require 'tap'
+
+local folder = here .. '../../examples/'
+
+-- What the file's last comment promises: the lines after "-- prints:".
+local function promise(text)
+    local lines = {}
+    for line in text:match('\n%-%- prints:\n(.*)$'):gmatch '[^\n]+' do
+        lines[#lines + 1] = assert(line:match '^%-%-    (.*)$' or line == '--' and '', line)
+    end
+    return table.concat(lines, '\n') .. '\n'
+end
+
+-- Runs the file as `luajit path` would and returns what it prints.
+local function output(path)
+    local parts = {}
+    local function write(...)
+        for i = 1, select('#', ...) do
+            parts[#parts + 1] = tostring((select(i, ...)))
+        end
+    end
+    local env = setmetatable({
+        arg = {[0] = path},
+        io = setmetatable({write = write}, {__index = io}),
+        print = function(...)
+            write((...), '\n')
+        end,
+    }, {__index = _G})
+    setfenv(assert(loadfile(path)), env)()
+    return table.concat(parts)
+end
+
+for _, name in ipairs {'1_tensor', '2_causal', '3_variant', '4_gradient', '5_picture'} do
+    test(name, function(t)
+        local path = folder .. name .. '.lua'
+        local file = assert(io.open(path))
+        local text = file:read '*a'
+        file:close()
+        local _, lines = text:match('^(.-)\n%-%- prints:'):gsub('\n', '\n')
+        t.ok(lines < 15, 'fewer than 15 lines')
+        t.equal(output(path), promise(text))
+    end)
+end
+
+test('experiment: the loss falls', function(t)
+    local losses = {}
+    for loss in output(folder .. 'experiment.lua'):gmatch 'loss ([%d.]+)' do
+        losses[#losses + 1] = tonumber(loss)
+    end
+    t.equal(#losses, 6)
+    for i = 2, #losses do
+        t.ok(losses[i] < losses[i - 1], 'step ' .. i)
+    end
+    t.ok(losses[6] < losses[1] / 50)
+end)
+
+test.done()
