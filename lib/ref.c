@@ -1,13 +1,13 @@
 /* ref.c: the oracle: attention and its gradient in double, as the definitions read.
 
-   Who calls it: plan.c, for device "ref"; every other engine is compared with it. Here are its plan,
-   its scratch and the loop over heads; ref_row.c has the mathematics. */
+   Who calls it: plan.c, for device "ref"; every other engine is compared with it. Here are its
+   plan, its scratch and the loop over heads; ref_row.c has the mathematics. */
 #include "ref.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* -- Plan -------------------------------------------------------------------------------------------- */
+/* -- Plan -------------------------------------------------------------------------------------- */
 
 static void add_need(attn__ref_state *st, int what, int root, uint8_t *scratch) {
     attn__need(st->g, root, scratch);
@@ -117,7 +117,7 @@ static int ref_plan(attn_plan *plan) {
     return ATTN_OK;
 }
 
-/* -- Run --------------------------------------------------------------------------------------------- */
+/* -- Run --------------------------------------------------------------------------------------- */
 
 /* The query heads of one key head, so that dk and dv are whole when they are stored. */
 static void run_group(attn__ref_work *w) {

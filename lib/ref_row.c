@@ -5,7 +5,8 @@
        forward    row_scores -> m, l -> o, lse
        backward   row_scores -> pr = exp(score - lse)
                   dp = dropped(do . v), g = pr (dp + dlse - do . o) = d L / d score
-                  ds = g * d score / d s;  dq += ds k, dk += ds q, dv += dropped(pr) do, sites += g d
+                  ds = g * d score / d s;  dq += ds k, dk += ds q, dv += dropped(pr) do,
+                  gradients of loads and parameters += g * d score / d load
 
    A visible score of NaN or +infinity makes l NaN, and so the row's o, lse and dq, and dk and dv at
    its visible keys. Every input type is exact in double; results round once, when stored. */
@@ -122,7 +123,7 @@ static double sink_of(const attn__ref_work *w) {
     return t->type ? attn__get(attn__at(t, 0, w->h, 0), t->type) : -INFINITY;
 }
 
-/* -- Forward ----------------------------------------------------------------------------------------- */
+/* -- Forward ----------------------------------------------------------------------------------- */
 
 void attn__ref_forward_row(attn__ref_work *w, int64_t row) {
     const attn__problem *const p = w->p;
@@ -159,7 +160,7 @@ void attn__ref_forward_row(attn__ref_work *w, int64_t row) {
     attn__ref_store(&p->lse, seq->qb, w->h, seq->q_row + row, &lse);
 }
 
-/* -- Backward ---------------------------------------------------------------------------------------- */
+/* -- Backward ---------------------------------------------------------------------------------- */
 
 /* Adds g times the derivative by each element that the pair's score read. */
 static void add_sites(attn__ref_work *w, double g) {

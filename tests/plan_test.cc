@@ -1,4 +1,4 @@
-// plan_test.cc: what a plan or a run refuses, with which status and in which words; what they allow.
+// plan_test.cc: what plans and runs refuse, with which status and in which words; what they allow.
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #else

@@ -193,7 +193,7 @@ double loss(const Device &ref, const Call &call, const attn_variant *variant) {
     return sum;
 }
 
-// Every element of `x` moved by +-h and +-2h (exact in f32) against the gradient that backward gave.
+// Every element of `x` moved by +-h and +-2h (exact in f32), against what backward gave.
 void differences(const Device &ref, const Call &call, const attn_variant *variant, Tensor &x,
                  const Tensor &gradient, double tolerance) {
     const double h = 1.0 / 256;
