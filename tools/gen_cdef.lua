@@ -4,8 +4,8 @@
 --     luajit tools/gen_cdef.lua --check    says whether the committed file is what would be written
 --
 -- Run from the repository's root; $CC names the preprocessor (default cc). What `cc -E` prints is
--- cut to the lines that stand in attn.h itself (LuaJIT knows size_t and int32_t by nature), freed of
--- attributes and set anew, one declaration a line, so that every compiler gives the same bytes.
+-- cut to the lines that stand in attn.h itself (LuaJIT knows size_t and int32_t by nature), freed
+-- of attributes and set anew, one declaration a line, so that every compiler gives the same bytes.
 
 local HEADER, OUTPUT = 'lib/attn.h', 'lua/attn/cdef.lua'
 

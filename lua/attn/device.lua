@@ -9,8 +9,8 @@ local C, check, fail = base.C, base.check, base.fail
 
 local M = {}
 
--- name arch missing: strings; kind threads memory: numbers; emulated: a boolean. handle: attn_device*
--- once it is open.
+-- name arch missing: strings; kind threads memory: numbers; emulated: a boolean. handle: once it is
+-- open, attn_device*.
 local Device = {}
 Device.__index = Device
 function Device:__tostring()

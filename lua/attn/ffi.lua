@@ -3,7 +3,7 @@
 -- Who calls it: every other file of lua/attn. The library is looked for in this order:
 --
 --     $ATTN_LIBRARY                       a path; nothing else is tried when it is set
---     <root>/build/libattn.so             where these files stand in <root>/lua/attn: the build tree
+--     <root>/build/libattn.so             where these files stand in <root>/lua/attn: build tree
 --     attn.libattn on package.cpath       LuaRocks
 --     libattn.so.0                        the system's loader: Debian, a prefix with ldconfig
 --
@@ -35,7 +35,7 @@ local function place(info)
     return ('%s:%d:'):format(info.short_src, info.currentline)
 end
 
--- The place of stack level `level` of the caller; without a level, the innermost that is not attn's.
+-- The place of the caller's stack level `level`; without one, of the innermost that is not attn's.
 local function blame(level)
     if level then
         local info = debug.getinfo(level + 2, 'Sl')
@@ -55,7 +55,7 @@ local function blame(level)
     end
 end
 
--- Raises the error object. level: as error's (1: the caller of fail); nil: the line that called attn.
+-- Raises the error object. level: as error's (1: who calls fail); nil: the line that called attn.
 function M.fail(code, arg, message, level)
     error(setmetatable({
         code = code,

@@ -27,9 +27,9 @@ void *malloc(size_t bytes);
 void free(void *pointer);
 ]]
 
--- Lua's collector does not see the bytes behind a tensor. So every allocation steps it in proportion:
--- by the time as much was allocated as may pile up (half of what is alive, at least 64 MiB), it has
--- gone round once.
+-- Lua's collector does not see the bytes behind a tensor. So every allocation steps it in
+-- proportion: by the time as much was allocated as may pile up (half of what is alive, at least
+-- 64 MiB), it has gone round once.
 local FREELY = 64 * 2 ^ 20
 local live = 0 -- bytes of buffers that are not released
 local owner = {} -- storage id -> {device, anchor}

@@ -16,7 +16,7 @@ return function(M)
         return '{' .. table.concat(shape, ', ') .. '}'
     end
 
-    -- -- Constructors -------------------------------------------------------------------------------
+    -- -- Constructors ----------------------------------------------------------------------------
 
     function M.zeros(shape, opt)
         return M.empty(shape, opt):fill(0)
@@ -93,11 +93,11 @@ return function(M)
         return unpack(list)
     end
 
-    -- -- Files --------------------------------------------------------------------------------------
+    -- -- Files -----------------------------------------------------------------------------------
 
     local name_box = ffi.new 'const char *[1]'
 
-    -- The i-th tensor's name; the tensor, or nil and why attn cannot hold it: a sentence and a code.
+    -- The i-th tensor's name; the tensor, or nil and why attn cannot hold it: sentence and code.
     local function from_file(file, i)
         local head = ffi.new 'attn_tensor'
         local status = C.attn_file_tensor(file, i, name_box, head)
@@ -120,8 +120,8 @@ return function(M)
     end
 
     -- .npy: the tensor. .safetensors: a table name -> tensor, and a table name -> sentence of those
-    -- whose type or rank attn does not have. The file stays mapped while one of them lives; changing an
-    -- element changes memory, never the file.
+    -- whose type or rank attn does not have. The file stays mapped while one of them lives; changing
+    -- an element changes memory, never the file.
     function M.load(path)
         if type(path) ~= 'string' then
             fail('INVALID', 'path', ('path is a %s: a string is wanted'):format(type(path)))
@@ -168,7 +168,7 @@ return function(M)
         check(C.attn_file_save_safetensors(path, #names, c_names, c_tensors))
     end
 
-    -- -- Views and copies -----------------------------------------------------------------------------
+    -- -- Views and copies ------------------------------------------------------------------------
 
     -- The same elements in another shape; the tensor must be compact.
     function methods.view(t, shape)

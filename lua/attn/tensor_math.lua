@@ -1,7 +1,7 @@
 -- tensor_math.lua: what computes on whole tensors: + - * /, fill, add_, sum, max_error.
 --
--- Who calls it: tensor.lua, once, to add its methods. Shapes broadcast as in numpy: aligned at the last
--- axis, an extent of 1 fits any. The work is done in Lua on compact f32, or f64 where an operand is
+-- Who calls it: tensor.lua, once, to add its methods. Shapes broadcast as in numpy: aligned at the
+-- last axis, an extent of 1 fits any. The work is done in Lua on compact f32, or f64 where an operand is
 -- f64 or i32, and rounded once to the result's type:
 --
 --     operand --expand (stride 0)--> view --copy and convert--> work --loop--> work --> result
@@ -87,7 +87,7 @@ return function(M)
         return M.assign(t, scalar(x, types.f64, M.device_of(t)))
     end
 
-    -- -- Work ---------------------------------------------------------------------------------------
+    -- -- Work ------------------------------------------------------------------------------------
 
     -- The pointer to t's elements in `shape`, compact, of the work's type; and what keeps it alive.
     local function work(t, shape, dtype)
@@ -170,7 +170,8 @@ return function(M)
             check_device(a, b)
         end
         local dtype = to and dtype_of(to) or result_type(op, a, b)
-        local is_wide = wide(dtype) or M.is(a) and wide(dtype_of(a)) or M.is(b) and wide(dtype_of(b))
+        local is_wide = wide(dtype) or M.is(a) and wide(dtype_of(a))
+            or M.is(b) and wide(dtype_of(b))
         local work_type = is_wide and types.f64 or types.f32
         local device = M.device_of(M.is(a) and a or b)
         local function side(x)
@@ -223,11 +224,12 @@ return function(M)
         return t
     end
 
-    -- -- Reductions ---------------------------------------------------------------------------------
+    -- -- Reductions ------------------------------------------------------------------------------
 
     local function reduce(t, loop, other)
         local shape = shape_of(M.alive(t))
-        local dtype = (wide(dtype_of(t)) or other and wide(dtype_of(other))) and types.f64 or types.f32
+        local is_wide = wide(dtype_of(t)) or other and wide(dtype_of(other))
+        local dtype = is_wide and types.f64 or types.f32
         local p, keep = work(t, shape, dtype)
         local p2, keep2
         if other then
@@ -254,8 +256,8 @@ return function(M)
         end))
     end
 
-    -- The largest |t - other|: 0 where both are NaN or the same infinity, infinity where one alone is.
-    -- other: a number or a tensor of t's shape.
+    -- The largest |t - other|: 0 where both are NaN or the same infinity, infinity where one alone
+    -- is. other: a number or a tensor of t's shape.
     function methods.max_error(t, other)
         operand(other)
         if not M.is(other) then

@@ -2,8 +2,8 @@
 
    A fuzzer is a file with LLVMFuzzerTestOneInput. Two programs come of it:
 
-       clang -fsanitize=fuzzer,address,undefined  fuzz_x.c fuzz_variant.c lib/...     libFuzzer searches
-       gcc   -fsanitize=address,undefined         ... fuzz_main.c                     CI: corpus, mutations */
+       search.sh   with clang's libFuzzer, which searches
+       BUILD       with fuzz_main.c, which runs the corpus and mutations of it: for CI */
 #ifndef ATTN_FUZZ_H
 #define ATTN_FUZZ_H
 

@@ -1,7 +1,7 @@
 /* fuzz_graph.c: bytes as a program of attn_graph_* calls.
 
-   A call is a byte and what it takes; nodes are picked by a byte from those made so far, or taken as
-   they are, wrong ones too:
+   A call is a byte and what it takes; nodes are picked by a byte from those made so far, or taken
+   as they are, wrong ones too:
 
        0 leaf      1 number (double)     2 bool       3 param (type, name)
        4 tensor (type, rank, bounds, name)            5 load (symbol, indices)
@@ -48,7 +48,7 @@ static int type(program *x) {
     return types[byte(x) % 4];
 }
 
-/* One of sixteen names; of five odd ones, one is empty, one too long, one a leaf's, two no names. */
+/* One of sixteen names; five are odd: empty, a leaf's, two that are no names, one too long. */
 static const char *name(program *x, char to[64]) {
     static const char *const odd[] = {"", "q", "a b", "min",
                                       "a_name_that_is_longer_than_any_name_is_allowed_to_be"};

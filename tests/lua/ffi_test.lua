@@ -15,7 +15,8 @@ local function run(script, environment, program)
     local file = assert(io.open(name, 'w'))
     file:write(('package.path = %q\n'):format(package.path), script)
     file:close()
-    local pipe = io.popen(("%s '%s' '%s' 2>&1"):format(environment or '', program or interpreter, name))
+    local command = "%s '%s' '%s' 2>&1"
+    local pipe = io.popen(command:format(environment or '', program or interpreter, name))
     local text = pipe:read '*a'
     pipe:close()
     os.remove(name)
@@ -64,7 +65,7 @@ end)
 test('no library at all is a sentence that says what to do', function(t)
     local text = run([[
         package.path = package.path:gsub('[^;]*%.%./%.%./lua/%?%.lua;', '')
-        package.preload['attn.cdef'] = function() return {version = '0', structs = {}, text = ''} end
+        package.loaded['attn.cdef'] = {version = '0', structs = {}, text = ''}
         package.cpath = ''
         local f = assert(loadfile(']] .. here .. [[../../lua/attn/ffi.lua', 't'))
         local load = require 'ffi'.load

@@ -1,4 +1,4 @@
--- random_test.lua: the documented generator: docs/random.md once more in Lua, known numbers, moments.
+-- random_test.lua: the generator: docs/random.md once more in Lua, known numbers, moments.
 
 local here = arg[0]:match '^(.*/)' or './'
 package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path

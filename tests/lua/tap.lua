@@ -6,10 +6,10 @@
 --     package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path
 --     local test = require 'tap'
 --     test('a sum', function(t)
---         t.equal(1 + 1, 2)                            -- a failing check stops its test, not the others
+--         t.equal(1 + 1, 2)                            -- a failing check ends its test alone
 --         t.fails(function() error 'no' end, 'no')     -- the message has this text in it
 --     end)
---     test.done()                                      -- "N passed, N failed"; exit status 1 if any failed
+--     test.done()                                      -- "N passed, N failed"; status 1 if any
 --
 -- A test that checks nothing fails. An argument of the program picks the tests whose name has it.
 

@@ -8,7 +8,9 @@ local base = require 'attn.ffi'
 local T = require 'attn.tensor'
 local devices = require 'attn.device'
 
-local ALL = {'f64', 'f32', 'f16', 'bf16', 'i32', 'u8', 'bool', 'e4m3fn', 'e4m3fnuz', 'e5m2', 'e5m2fnuz'}
+local ALL = {
+    'f64', 'f32', 'f16', 'bf16', 'i32', 'u8', 'bool', 'e4m3fn', 'e4m3fnuz', 'e5m2', 'e5m2fnuz',
+}
 
 -- -- Making and reading ---------------------------------------------------------------------------
 

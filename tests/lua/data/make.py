@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make.py: writes the files beside it as numpy and safetensors write them; file_test.lua reads them.
+"""make.py: writes the files beside it with numpy and safetensors; file_test.lua reads them.
 
     pip install numpy ml_dtypes safetensors && cd tests/lua/data && python3 make.py
 
