@@ -120,8 +120,8 @@ return function(M)
     end
 
     -- .npy: the tensor. .safetensors: a table name -> tensor, and a table name -> sentence of those
-    -- whose type or rank attn does not have. The file stays mapped while one of them lives; changing
-    -- an element changes memory, never the file.
+    -- whose type or rank attn does not have. The file stays mapped while one of them lives;
+    -- changing an element changes memory, never the file.
     function M.load(path)
         if type(path) ~= 'string' then
             fail('INVALID', 'path', ('path is a %s: a string is wanted'):format(type(path)))

@@ -1,6 +1,6 @@
 /* fuzz_main.c: runs a fuzzer without libFuzzer: its corpus, then mutations, the same every time.
 
-       fuzz_x CORPUS [MUTATIONS [SEED]]    a folder or a file; 20,000 mutations if not told otherwise
+       fuzz_x CORPUS [MUTATIONS [SEED]]    a folder or a file; 20,000 mutations by default
 
    Under AddressSanitizer an input that ends the program is left in fuzz-input.bin, in the folder
    $TEST_UNDECLARED_OUTPUTS_DIR if that is set. To see the fault again, give the file as CORPUS and
@@ -26,7 +26,7 @@ static size_t n_corpus;
 static uint8_t now[MOST_BYTES]; /* what runs */
 static size_t n_now;
 
-/* -- The input that ends the program ------------------------------------------------------------ */
+/* -- The input that ends the program ---------------------------------------------------------- */
 
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
@@ -42,7 +42,7 @@ static void leave(void) {
     }
 }
 
-/* -- Corpus ------------------------------------------------------------------------------------- */
+/* -- Corpus ----------------------------------------------------------------------------------- */
 
 static void add(const char *path) {
     FILE *const file = fopen(path, "rb");
@@ -92,7 +92,7 @@ static void read_corpus(const char *path) {
     qsort(corpus, n_corpus, sizeof *corpus, by_bytes); /* whatever the folder's order */
 }
 
-/* -- Mutations ---------------------------------------------------------------------------------- */
+/* -- Mutations -------------------------------------------------------------------------------- */
 
 static uint64_t state;
 

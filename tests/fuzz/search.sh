@@ -3,7 +3,7 @@
 #
 #   tests/fuzz/search.sh parse|graph|npy|safetensors [SECONDS]      needs clang with its compiler-rt
 #
-# New inputs go to build/fuzz/NAME; a fault's input goes to tests/fuzz/corpus/NAME once it is mended.
+# New inputs go to build/fuzz/NAME; that of a mended fault belongs into tests/fuzz/corpus/NAME.
 set -eu
 cd "$(dirname "$0")/../.."
 name=$1
