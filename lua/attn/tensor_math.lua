@@ -1,8 +1,8 @@
 -- tensor_math.lua: what computes on whole tensors: + - * /, fill, add_, sum, max_error.
 --
 -- Who calls it: tensor.lua, once, to add its methods. Shapes broadcast as in numpy: aligned at the
--- last axis, an extent of 1 fits any. The work is done in Lua on compact f32, or f64 where an operand
--- is f64 or i32, and rounded once to the result's type:
+-- last axis, an extent of 1 fits any. The work is done in Lua on compact f32, or f64 where an
+-- operand is f64 or i32, and rounded once to the result's type:
 --
 --     operand --expand (stride 0)--> view --copy and convert--> work --loop--> work --> result
 --
