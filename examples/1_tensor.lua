@@ -4,8 +4,8 @@ local attn = require 'attn'
 
 local q, k, v = attn.randn(3, {1, 2, 4, 8}, {seed = 1}) -- the same numbers on every device
 local o, call = attn.attention(q, k, v)
-print(('o {%s} %s, o[0][0][0][0] = %.4f'):format(table.concat(o.shape, ', '), o.dtype, o[0][0][0][0]))
+print(('o {%s}, o[0][0][0][0] = %.4f'):format(table.concat(o.shape, ', '), o[0][0][0][0]))
 print(('log-sum-exp of the first row: %.4f'):format(call.lse[0][0][0]))
 -- prints:
---    o {1, 2, 4, 8} f32, o[0][0][0][0] = -0.1092
+--    o {1, 2, 4, 8}, o[0][0][0][0] = -0.1092
 --    log-sum-exp of the first row: 1.9674

@@ -1,4 +1,5 @@
--- 3. A variant of your own is a Lua function of (s, b, h, q, k, x): score, batch entry, head, positions.
+-- 3. A variant of your own is a Lua function of (s, b, h, q, k, x): score, batch entry, head,
+-- positions.
 package.path = (arg[0]:match '^(.*/)' or './') .. '../lua/?.lua;' .. package.path
 local attn = require 'attn'
 

@@ -1,4 +1,5 @@
--- 5. A picture of the mask: a line per query, '#' where it sees the key. file = 'x.svg' adds colours.
+-- 5. A picture of the mask: a line per query, '#' where it sees the key. file = 'x.svg' adds
+-- colours.
 package.path = (arg[0]:match '^(.*/)' or './') .. '../lua/?.lua;' .. package.path
 local attn = require 'attn'
 

@@ -1,5 +1,5 @@
--- experiment.lua: a score nobody has named. A learned table of distances is composed with ALiBi and a
--- window, and trained by plain gradient steps towards the output of a hidden table.
+-- experiment.lua: a score nobody has named. A learned table of distances is composed with ALiBi
+-- and a window, and trained by plain gradient steps towards the output of a hidden table.
 --
 --   luajit examples/experiment.lua            DEV=name: another device than the fastest
 package.path = (arg[0]:match '^(.*/)' or './') .. '../lua/?.lua;' .. package.path

@@ -4,12 +4,15 @@
 --     local q, k, v = attn.randn(3, {1, 8, 128, 64})
 --     local o = attn.attention(q, k, v, {variant = {attn.causal, attn.softcap(30)}})
 --
--- This file only ties the parts together; docs/lua.md lists the functions and the rules for variants.
+-- This file only ties the parts together; docs/lua.md lists the functions and the rules for
+-- variants.
 --
---     tensor device                memory, shapes, elements; devices          ffi cdef     the library
+--     ffi cdef device                                 the library, its errors, its devices
+--     tensor*                                         memory, shapes, elements
 --     symbol argument load overload guard trace       Lua functions into expression graphs
---     variants                     objects, lists, ready-made                 picture      masks to see
---     options attention            calls, plans, gradients
+--     variants                                        objects, lists, ready-made ones
+--     options attention                               calls, plans, gradients
+--     picture image                                   masks and scores to look at
 
 local base = require 'attn.ffi'
 local device = require 'attn.device'
@@ -27,7 +30,8 @@ for name, f in pairs(overload.functions) do
     attn[name] = f
 end
 
--- Ready-made variants: causal window alibi softcap prefix document dilated first_keys bias relative.
+-- Ready-made variants: causal window alibi softcap prefix document dilated first_keys bias
+-- relative.
 for name, variant in pairs(variants.ready) do
     attn[name] = variant
 end

@@ -1,6 +1,7 @@
 -- argument.lua: what a variant function is called with, and its run-time parameters.
 --
--- Who calls it: trace.lua passes leaf 's' ... leaf 'k' and x; attn.lua exports param; load.lua asks is_name.
+-- Who calls it: trace.lua passes leaf 's' ... leaf 'k' and x; attn.lua exports param; load.lua
+-- asks is_name.
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
@@ -11,7 +12,8 @@ local refuse, describe = symbol.refuse, symbol.describe
 local M = {}
 
 local reserved = {} -- the words of the variant text
-for word in ('s b h q k i nq nk nh hk batch true false inf nan f32 i32 bool in attn'):gmatch '%S+' do
+local words = 's b h q k i nq nk nh hk batch true false inf nan f32 i32 bool in attn'
+for word in words:gmatch '%S+' do
     reserved[word] = true
 end
 for name in pairs(symbol.ops) do

@@ -196,8 +196,8 @@ local function collect_grads(call, g, wrt, grads, names)
     end
 end
 
--- Gradients of sum(o * dout) + sum(lse * dlse): g.q g.k g.v, g.sink if there is a sink, and g[x] for
--- every x in wrt: tensors and parameters that the variant reads, or their names.
+-- Gradients of sum(o * dout) + sum(lse * dlse): g.q g.k g.v, g.sink if there is a sink, and g[x]
+-- for every x in wrt: tensors and parameters that the variant reads, or their names.
 function Call:backward(dout, wrt, dlse)
     alive(self)
     wrt = options.want('table', 'wrt', wrt or {})
@@ -231,8 +231,8 @@ end
 
 -- -- attn.attention -----------------------------------------------------------------------------
 
--- Refuses a tensor of a ready-made variant that has not the call's sizes; its loads would give 0 there.
--- Lengths of packed sequences are known to the device alone.
+-- Refuses a tensor of a ready-made variant that has not the call's sizes; its loads would give 0
+-- there. Lengths of packed sequences are known to the device alone.
 local function check_axes(call)
     local c, q, k = call.c, call.keep.q.shape, call.keep.k.shape
     local packed_q, packed_k = #q == 3, #k == 3
@@ -261,7 +261,8 @@ local plain
 local function result_shapes(q, v)
     local o, n = q.shape, #q.shape
     if n ~= 3 and n ~= 4 then
-        fail('SHAPE', 'q', ('q has rank %d: [B][H][N][D], or packed [T][H][D], is wanted'):format(n))
+        fail('SHAPE', 'q', ('q has rank %d: [B][H][N][D], or packed [T][H][D], is wanted')
+            :format(n))
     end
     local lse = n == 4 and {o[1], o[2], o[3]} or {o[2], o[1]}
     o[n] = v.shape[#v.shape] or 1
@@ -309,8 +310,8 @@ end
 
 -- -- attn.merge ---------------------------------------------------------------------------------
 
--- Joins results over disjoint keys: parts is a list of {o, lse}, made without sink. opt.sink: merged
--- here, once. Returns o, lse.
+-- Joins results over disjoint keys: parts is a list of {o, lse}, made without sink. opt.sink:
+-- merged here, once. Returns o, lse.
 function M.merge(parts, opt)
     options.want('table', 'parts', parts)
     opt = options.want('table', 'opt', opt or {})

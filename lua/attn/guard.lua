@@ -6,8 +6,8 @@
 --     math.exp(q)             fields of math, bit, os and tonumber take symbols
 --     local exp = math.exp    upvalues that hold such a function, of f and of the Lua functions it
 --                             reaches by upvalues, hold the replacement
---     local t = {1, 2}; t[q]  plain tables in upvalues have an __index that refuses symbols; without
---                             it t[q] would be nil, and `t[q] or 0` silently wrong
+--     local t = {1, 2}; t[q]  plain tables in upvalues have an __index that refuses symbols;
+--                             without it t[q] would be nil, and `t[q] or 0` silently wrong
 --
 -- On its way it learns what the user calls his tensors.
 

@@ -1,7 +1,7 @@
 -- image.lua: a grid of colours as a PNG or SVG file, in Lua alone.
 --
--- Who calls it: picture.lua. A grid is {rows, columns, [r][c] = '#rrggbb'}, r and c from 1; each cell
--- becomes a square of `scale` pixels. The PNG's deflate stream has stored blocks only:
+-- Who calls it: picture.lua. A grid is {rows, columns, [r][c] = '#rrggbb'}, r and c from 1; each
+-- cell becomes a square of `scale` pixels. The PNG's deflate stream has stored blocks only:
 --
 --     signature  IHDR  IDAT(zlib header, {last, length, ~length, bytes}..., adler32)  IEND
 --     chunk = length, name, body, crc32(name body)

@@ -1,7 +1,8 @@
 -- options.lua: the options of a call, by name, into the members of attn_call.
 --
--- Who calls it: attention.lua. Every option has one reader in the table below; an unknown name is refused
--- with the nearest known one. What the library can judge (extents, ranges) is left to the library.
+-- Who calls it: attention.lua. Every option has one reader in the table below; an unknown name is
+-- refused with the nearest known one. What the library can judge (extents, ranges) is left to the
+-- library.
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
@@ -64,8 +65,8 @@ M.want = want
 
 -- -- Tensors ------------------------------------------------------------------------------------
 
--- What a call is put together in: c (attn_call), device, keep (tensors by option name), own (those that
--- were made from tables here).
+-- What a call is put together in: c (attn_call), device, keep (tensors by option name), own (those
+-- that were made from tables here).
 local function put(call, name, t)
     if tensor.device_of(t) ~= call.device then
         fail('DEVICE', name, ('%s is on %s, but q is on %s: use :to'):format(name, t.device,
@@ -107,7 +108,8 @@ local function whole(name, x, most)
     return x
 end
 
--- A number, a 64-bit integer, or an i32 tensor of two elements in the device's memory, low one first.
+-- A number, a 64-bit integer, or an i32 tensor of two elements in the device's memory, low one
+-- first.
 local function seed(call, name, x)
     if tensor.is(x) then
         if x.dtype ~= 'i32' or #x.shape ~= 1 or x.shape[1] ~= 2 then
@@ -188,11 +190,11 @@ local readers = {
     -- read by attention.lua itself
     variant = false, out = false, stream = false,
 }
-local names = {}
-for name in ('variant scale sink dropout seed offset q_offsets k_offsets q_used k_used q_scale k_scale '
-    .. 'v_scale origins totals out deterministic batch_invariant top_left blocks stream'):gmatch '%S+' do
-    names[#names + 1] = name
-end
+local names = {
+    'variant', 'scale', 'sink', 'dropout', 'seed', 'offset', 'q_offsets', 'k_offsets', 'q_used',
+    'k_used', 'q_scale', 'k_scale', 'v_scale', 'origins', 'totals', 'out', 'deterministic',
+    'batch_invariant', 'top_left', 'blocks', 'stream',
+}
 
 -- Reads the options into the call.
 function M.read(call, opt)

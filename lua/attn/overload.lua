@@ -131,7 +131,8 @@ local function number_of(x, ...)
     return tonumber(x, ...)
 end
 
--- The original functions and what stands for them during a trace: by table and name, and by function.
+-- The original functions and what stands for them during a trace: by table and name, and by
+-- function.
 M.patches = {
     {of = math, by = {random = impure 'math.random', randomseed = impure 'math.randomseed'}},
     {of = bit, by = {}},

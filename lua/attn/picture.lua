@@ -43,8 +43,8 @@ local function window_of(variant, opt)
     return {c = w, captures = captures}
 end
 
--- scores[rows][columns], -inf where masked, as a tensor; s: scaled scores, an f32 tensor of that shape,
--- zeros if left out.
+-- scores[rows][columns], -inf where masked, as a tensor; s: scaled scores, an f32 tensor of that
+-- shape, zeros if left out.
 function M.sample(variant, opt, s)
     variant = variants.of(variant)
     local window = window_of(variant, opt or {})
@@ -96,9 +96,9 @@ end
 
 -- -- attn.picture -------------------------------------------------------------------------------
 
--- The mask in characters, a line per query: '#' visible, '.' masked. opt: nq nk (32), b h (0), a part by
--- i k rows columns, totals nh hk batch, top_left; file: 'x.svg' or 'x.png', to which the mask and the
--- scores (of s = 0) are written in colours.
+-- The mask in characters, a line per query: '#' visible, '.' masked. opt: nq nk (32), b h (0), a
+-- part by i k rows columns, totals nh hk batch, top_left; file: 'x.svg' or 'x.png', to which the
+-- mask and the scores (of s = 0) are written in colours.
 function M.picture(variant, opt)
     variant, opt = variants.of(variant), options.want('table', 'opt', opt or {})
     local window = window_of(variant, opt)

@@ -7,8 +7,8 @@
 --     |   |   |         `-` makes a node of the C graph, which folds and shares;
 --     id  id  decide    `<` must answer true or false at once: it asks the plan of this path
 --
--- Outside a trace a variant function can be called with plain numbers; a parameter then stands for its
--- value.
+-- Outside a trace a variant function can be called with plain numbers; a parameter then stands for
+-- its value.
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
@@ -141,8 +141,8 @@ local function unused(id)
         refuse(('%s is never compared or returned, and Lua takes every symbol for true: write %s '
             .. '== true'):format(of, of))
     end
-    refuse(('the value of %s is never used, and Lua takes every number for true: write %s ~= 0 if a '
-        .. 'condition was meant'):format(of, of))
+    refuse(('the value of %s is never used, and Lua takes every number for true: write %s ~= 0 if '
+        .. 'a condition was meant'):format(of, of))
 end
 
 -- A node for the user's hands.

@@ -3,16 +3,16 @@
 -- Who calls it: variants.lua, for attn.variant(f) and for plain functions in lists.
 --
 -- A comparison must answer true or false at once, so the function is run once per combination of
--- answers it can meet, each in a fresh coroutine. `plan` holds the answers of a path; after a path its
--- last true becomes false and what follows is found anew, as in counting:
+-- answers it can meet, each in a fresh coroutine. `plan` holds the answers of a path; after a path
+-- its last true becomes false and what follows is found anew, as in counting:
 --
 --     plan        if k > q then return false end        leaves
 --     {}          k > q ?  true                          k > q        -> false
 --     {false}     k > q ?  false; h == 0 ? true          .. h == 0    -> s
 --     {false, false}       ...    h == 0 ? false         .. otherwise -> s + 1
 --
--- The leaves are joined by select along this tree. All paths are then run once more: a function that
--- gives something else is not pure, and is refused.
+-- The leaves are joined by select along this tree. All paths are then run once more: a function
+-- that gives something else is not pure, and is refused.
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
@@ -130,8 +130,8 @@ local function explore(T, f)
         leaves[#leaves + 1] = {id = id, plan = copy(T.plan)}
         if #leaves > MAX_PATHS then
             T.depth = 0
-            blame(T.place, ('more than %d paths: attn.where(attn.lt(a, b), x, y) chooses without a path of '
-                .. 'its own, and parts of a list add paths instead of multiplying them')
+            blame(T.place, ('more than %d paths: attn.where(attn.lt(a, b), x, y) chooses without '
+                .. 'a path of its own, and parts of a list add paths instead of multiplying them')
                 :format(MAX_PATHS))
         end
     until not next_plan(T.plan)
@@ -149,7 +149,8 @@ local function repeat_all(T, f, leaves)
     end
 end
 
--- Everything the function computed must have gone somewhere: what was only tested for truth has not.
+-- Everything the function computed must have gone somewhere: what was only tested for truth has
+-- not.
 local function check_used(T, f, leaves)
     for id in pairs(T.made) do
         local node = symbol.node(id)
@@ -197,8 +198,8 @@ local function new_trace(f)
     }
 end
 
--- Returns the C graph, the node of the variant's result, and what it captures: a list of {name, value}
--- where value is a tensor, a parameter, or a parameter's number.
+-- Returns the C graph, the node of the variant's result, and what it captures: a list of {name,
+-- value} where value is a tensor, a parameter, or a parameter's number.
 function M.trace(f)
     if symbol.current() then
         refuse 'a variant is made inside a variant function: make it before and compose them'

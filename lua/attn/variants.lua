@@ -1,12 +1,14 @@
--- variants.lua: variant objects: made from functions, texts, lists and the ready-made ones; composed.
+-- variants.lua: variant objects: made from functions, texts, lists and the ready-made ones;
+-- composed.
 --
 -- Who calls it: attn.lua exports the constructors; attention.lua and picture.lua turn whatever was
 -- given as a variant into an object by M.of and its captures into an array by M.bind.
 --
--- A variant is {handle, captures, axes}: the library's frozen variant; by name, the values it reads:
--- tensors, parameters, or numbers of parameters that were made inside a function; and for tensors of
--- ready-made variants which size of the call each axis must have (false: any). Where two parts of
--- a composition read different things under one name, the later one is renamed in its text:
+-- A variant is {handle, captures, axes}: the library's frozen variant; by name, the values it
+-- reads: tensors, parameters, or numbers of parameters that were made inside a function; and for
+-- tensors of ready-made variants which size of the call each axis must have (false: any). Where
+-- two parts of a composition read different things under one name, the later one is renamed in its
+-- text:
 --
 --     {bias(a), bias(b)}     s + bias[..]  and  s + bias[..]   ->   s + bias[..] + bias_2[..]
 
@@ -135,8 +137,8 @@ local function parsed(text, values)
         if variant.captures[name] == nil then
             unknown[#unknown + 1] = tostring(name)
         elseif not is_value(value) then
-            fail('CAPTURE', 'captures.' .. name, ('%s is %s: a tensor, a parameter or a number is wanted')
-                :format(name, symbol.describe(value)))
+            fail('CAPTURE', 'captures.' .. name, ('%s is %s: a tensor, a parameter or a number is '
+                .. 'wanted'):format(name, symbol.describe(value)))
         end
     end
     if unknown[1] then
@@ -147,8 +149,8 @@ local function parsed(text, values)
     return variant
 end
 
--- attn.variant(x[, values]): x is a function (traced now, then frozen), a text (values: what it reads, by
--- name), a list (composed left to right) or a variant.
+-- attn.variant(x[, values]): x is a function (traced now, then frozen), a text (values: what it
+-- reads, by name), a list (composed left to right) or a variant.
 function M.variant(x, values)
     local kind = type(x)
     if kind == 'function' then
@@ -160,13 +162,13 @@ function M.variant(x, values)
     elseif kind == 'table' and (#x > 0 or next(x) == nil) then
         return join(x, C.attn_variant_compose)
     end
-    return fail('VARIANT', 'variant', ('a variant is a function, a text, a variant or a list of them, '
-        .. 'not %s'):format(symbol.describe(x)))
+    return fail('VARIANT', 'variant', ('a variant is a function, a text, a variant or a list of '
+        .. 'them, not %s'):format(symbol.describe(x)))
 end
 M.of = M.variant
 
--- What the variant reads as the library takes it: {array, n}; grads: tensors by name. The table keeps
--- alive what the array points to.
+-- What the variant reads as the library takes it: {array, n}; grads: tensors by name. The table
+-- keeps alive what the array points to.
 function M.bind(variant, grads)
     local list = symbols(variant.handle)
     local captures = {array = ffi.new('attn_capture[?]', #list + 1), n = 0}
@@ -261,14 +263,14 @@ function R.relative(x)
     want_rank('relative', 'table', t, 2)
     local n = t.shape[2]
     if n % 2 == 0 then
-        fail('SHAPE', 'table', ('attn.relative: the table has %d columns, an odd number 2r+1 is wanted')
-            :format(n))
+        fail('SHAPE', 'table', ('attn.relative: the table has %d columns, an odd number 2r+1 is '
+            .. 'wanted'):format(n))
     end
     return ready('relative', {(n - 1) / 2}, {table = t}, {table = {'nh', false}})
 end
 
--- A tensor added to the scores: [B][H][NQ][NK], or without B, or without B and H. Where an extent is 1,
--- that axis broadcasts.
+-- A tensor added to the scores: [B][H][NQ][NK], or without B, or without B and H. Where an extent
+-- is 1, that axis broadcasts.
 function R.bias(x)
     local t = tensor_of('bias', 'bias', x, 'f32')
     local shape, axes, has, text = t.shape, {}, {}, 's + bias'

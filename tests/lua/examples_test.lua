@@ -1,5 +1,5 @@
--- examples_test.lua: the five-step ladder: each is short, runs, and prints what stands in it; and the
--- experiment.
+-- examples_test.lua: the five-step ladder: each is short, runs, and prints what stands in it; and
+-- the experiment.
 
 local here = arg[0]:match '^(.*/)' or './'
 package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path

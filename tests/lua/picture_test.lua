@@ -31,11 +31,13 @@ test('a part, a head, a batch entry', function(t)
     local function f(_, b, h, q, k) return q - k == b + 2 * h end
     t.equal(attn.picture(f, {nq = 4, b = 1, h = 0, nh = 2, batch = 2}), '....\n#...\n.#..\n..#.\n')
     t.equal(attn.picture(f, {nq = 4, b = 0, h = 1, nh = 2, batch = 2}), '....\n....\n#...\n.#..\n')
-    t.equal(attn.picture(attn.causal, {nq = 8, i = 3, k = 2, rows = 2, columns = 4}), '##..\n###.\n')
+    local part = {nq = 8, i = 3, k = 2, rows = 2, columns = 4}
+    t.equal(attn.picture(attn.causal, part), '##..\n###.\n')
 end)
 test('what the variant reads', function(t)
     local seen = attn.tensor {true, false, true}
-    t.equal(attn.picture(function(_, _, _, _, k) return seen[k] == true end, {nq = 1, nk = 3}), '#.#\n')
+    local function f(_, _, _, _, k) return seen[k] == true end
+    t.equal(attn.picture(f, {nq = 1, nk = 3}), '#.#\n')
     local n = attn.param('n', 2)
     t.equal(attn.picture(function(_, _, _, _, k) return k < n end, {nq = 1, nk = 3}), '##.\n')
 end)
@@ -55,10 +57,12 @@ test('SVG', function(t)
     t.ok(text:find '^<svg xmlns="http://www.w3.org/2000/svg" width="512" height="512"')
     t.ok(text:find '</svg>\n$')
     local squares = {}
-    for x, y, width, fill in text:gmatch '<rect x="(%d+)" y="(%d+)" width="(%d+)" height="256" fill="(.-)"/>' do
+    local rectangle = '<rect x="(%d+)" y="(%d+)" width="(%d+)" height="256" fill="(.-)"/>'
+    for x, y, width, fill in text:gmatch(rectangle) do
         squares[#squares + 1] = table.concat({x, y, width, fill}, ' ')
     end
-    t.same(squares, {'0 0 256 ' .. HIGH, '256 0 256 ' .. GREY, '0 256 256 ' .. LOW, '256 256 256 ' .. HIGH})
+    t.same(squares, {'0 0 256 ' .. HIGH, '256 0 256 ' .. GREY, '0 256 256 ' .. LOW,
+        '256 256 256 ' .. HIGH})
 end)
 
 local function number(bytes, at)

@@ -1,0 +1,269 @@
+-- variants_test.lua: variant objects: what they capture, their graphs against their functions,
+-- composition, the ready-made ones. trace_test.lua has the idioms.
+
+local here = arg[0]:match '^(.*/)' or './'
+package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path
+local test = require 'tap'
+local attn = require 'attn'
+local sample = require('attn.picture').sample
+
+local slopes = attn.tensor {0.5, 0.25, 0.125, 0.0625}
+local rel = attn.tensor {{0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}}
+local seen = attn.tensor {true, false, true, true, false, true, true, true}
+local ids = attn.tensor({0, 0, 1, 1, 2, 2, 3, 3}, {dtype = 'i32'})
+
+-- -- Captures and parameters ----------------------------------------------------------------------
+
+test('captured tensors are named after upvalues, fields and globals', function(t)
+    local h = attn.tensor {1, 2} -- the name of a leaf
+    rawset(_G, 'global_bias', attn.tensor {3, 4})
+    local other = (function()
+        local slopes = attn.tensor {9, 9} -- luacheck: ignore 431
+        return function(s, _, head) return s * slopes[head] end
+    end)()
+    local w = attn.variant(function(s, b, head)
+        return other(s, b, head) + slopes[head] + h[head] + rawget(_G, 'global_bias')[head]
+    end)
+    local values = {}
+    for name, value in pairs(w.captures) do
+        values[name] = value[0]
+    end
+    t.equal(values.h_t, 1)
+    t.equal(values.global_bias, 3)
+    t.equal(values.slopes + values.slopes_2, 9.5)
+    rawset(_G, 'global_bias', nil)
+end)
+test('the variant keeps what it captures', function(t)
+    local function make()
+        local table_of_mine = attn.tensor {1, 2, 3}
+        return attn.variant(function(s, _, h) return s + table_of_mine[h] end)
+    end
+    local v = make()
+    attn.collect()
+    t.equal(v.captures.table_of_mine[2], 3)
+end)
+test('tensors are told apart by memory, not by object', function(t)
+    local v = attn.variant(function(s, _, _, q, k) return s + rel[0][q] + rel[0][k] + rel[1][q] end)
+    local n = 0
+    for _ in pairs(v.captures) do
+        n = n + 1
+    end
+    t.equal(n, 2)
+end)
+test('what a variant cannot read', function(t)
+    local wide = attn.tensor({1}, {dtype = 'f64'})
+    local function f(s, _, h) return s + wide[h] end
+    local e = t.fails(function() attn.variant(f) end, "t:to('f32')")
+    t.equal(e.code, 'DTYPE')
+    local deep = attn.zeros {1, 1, 1, 1, 1}
+    t.fails(function() attn.variant(function(s, _, h) return s + deep[h] end) end, '1 to 4 axes')
+end)
+test('parameters', function(t)
+    local c = attn.param('c', 30)
+    t.equal(c.name, 'c')
+    t.equal(c.value, 30)
+    local function cap(s) return c * attn.tanh(s / c) end
+    local v = attn.variant(cap)
+    t.equal(tostring(v), tostring(attn.variant 'c * tanh(s / c)'))
+    t.ok(rawequal(v.captures.c, c))
+    t.near(cap(1), 30 * math.tanh(1 / 30), 1e-12) -- called with plain numbers
+    t.equal(c + 1, 31)
+    t.ok(c > 29 and c == 30 and c <= 30)
+    local inside = attn.variant(function(s) return s * attn.param('gain', 2) end)
+    t.equal(inside.captures.gain, 2)
+    t.fails(function() attn.param('q', 1) end, "no word of the language")
+    t.fails(function() attn.param('gain', 'x') end, 'a number is wanted')
+    local d = attn.param('c', 1)
+    t.fails(function() attn.variant(function(s) return s * c * d end) end, "named 'c'")
+end)
+test('parts that read different things under one name', function(t)
+    local function scaled(x)
+        local weights = attn.tensor(x)
+        return attn.variant(function(s, _, h) return s * weights[h] end)
+    end
+    local a, b = scaled {1, 2}, scaled {3, 4}
+    local v = a .. b
+    t.equal(v.captures.weights[0], 1)
+    t.equal(v.captures.weights_2[0], 3)
+    local same = a .. a
+    t.equal(same.captures.weights_2, nil)
+end)
+
+-- -- The graph against the function ---------------------------------------------------------------
+
+-- Variant functions that are also called with plain numbers.
+local oracle = {
+    causal = function(_, _, _, q, k) return k <= q end,
+    window = function(s, _, _, q, k) return q - k < 6 and k - q < 3 and s end,
+    alibi = function(s, _, h, q, k) return s - slopes[h] * math.abs(q - k) end,
+    relative = function(s, _, h, q, k)
+        return s + rel[h % 2][math.max(-2, math.min(k - q, 2)) + 2]
+    end,
+    document = function(s, _, _, q, k)
+        return ids[math.max(0, math.min(q, 7))] == ids[math.min(k, 7)] and s
+    end,
+    seen = function(_, _, _, _, k) return seen[math.min(k, 7)] == true end,
+    softcap = function(s) return 3 * math.tanh(s / 3) end,
+    buckets = function(s, _, h, q, k)
+        local d = math.abs(q - k)
+        local bucket = d < 2 and d or 2 + math.floor(math.log(d / 2, 2))
+        return s + rel[h % 2][math.min(bucket, 4)]
+    end,
+    integers = function(s, b, h, q, k)
+        local x = math.floor((q - 3) / 4) * 5 + (q - 7) % 3 - math.fmod(k - 9, 4) - k % -5
+        return s + x + bit.band(k, 6) - bit.bxor(q, h) + bit.lshift(b, 3) - bit.arshift(q - 9, 1)
+    end,
+    logical_shift = function(s, _, _, q)
+        return s + bit.rshift(q - 8, 20) - bit.bor(q, 9) + bit.bnot(q)
+    end,
+    floats = function(s, _, h, q, k)
+        return math.exp(-math.abs(s)) + math.sqrt(k + 1) / (h + 1) - math.sin(q) * math.cos(k)
+            + s ^ 2 + math.log(k + 2) - math.log(k + 2, 10) + math.floor(s * 3) - math.ceil(s)
+    end,
+    extremes = function(s, _, _, q, k) return math.max(s, q - k, -2) - math.min(s, 0.5, k) end,
+    branches = function(s, b, h, q, k)
+        if h == 0 then
+            if q - k > 4 then
+                return false
+            end
+            return s
+        elseif h == 1 and k ~= 3 then
+            return s * 2
+        end
+        return b == 1 and -s or (s > 0.25 and s - k or s + k)
+    end,
+    chain = function(s, _, _, q, k)
+        local n = 0
+        repeat
+            n = n + 1
+        until q - k < 3 * n or n == 4
+        return s * n
+    end,
+    loop = function(_, _, _, q, k)
+        for _, d in ipairs {1, 4, 9} do
+            if math.abs(q - k) == d then
+                return true
+            end
+        end
+        return false
+    end,
+    xor = function(s, _, h, q, k) return (q < k) ~= (h < 2) and s end,
+    where = function(s, _, h, q, k)
+        local c = attn.any(attn.lt(q, k), attn.all(attn.le(k, 4), attn.eq(h % 2, 0)))
+        return attn.where(c, s + attn.int(s * 4), attn.exp2(s))
+    end,
+    sizes = function(s, _, h, _, k, x)
+        return x.i + x.nq < x.nk and s or s * x.nh + x.hk - x.batch + h + k
+    end,
+    row = function(s, _, _, q) return s * rel[1][math.max(q, 0) % 5] + #rel end,
+}
+
+test('every oracle variant gives what its function gives', function(t)
+    local points, state = 0, 1
+    local function random(n) -- 0 .. n - 1
+        state = (state * 16807) % 2147483647
+        return state % n
+    end
+    local s = attn.zeros {3, 8}
+    for name, f in pairs(oracle) do
+        local v = attn.variant(f)
+        for _ = 1, 60 do
+            local w = {nq = 3 + random(9), nk = 8 + random(9), nh = 4, hk = 2, batch = 3,
+                b = random(3), h = random(4), rows = 3, columns = 8}
+            w.i, w.k = random(w.nq - 2), random(w.nk - 7)
+            local x = {nq = w.nq, nk = w.nk, nh = 4, hk = 2, batch = 3}
+            for r = 0, 2 do
+                for c = 0, 7 do
+                    s[r][c] = (random(6001) - 3000) / 1000
+                end
+            end
+            local scores = sample(v, w, s)
+            for r = 0, 2 do
+                for c = 0, 7 do
+                    x.i = w.i + r
+                    local q, k = x.i + w.nk - w.nq, w.k + c
+                    local wanted = f(s[r][c], w.b, w.h, q, k, x)
+                    if type(wanted) == 'boolean' then
+                        wanted = wanted and s[r][c] or -math.huge
+                    end
+                    local given = scores[r][c]
+                    points = points + 1
+                    if given ~= wanted then
+                        t.near(given, wanted, 2e-6 * math.max(1, math.abs(wanted)),
+                            ('%s(%g, %d, %d, %d, %d)'):format(name, s[r][c], w.b, w.h, q, k))
+                    end
+                end
+            end
+        end
+    end
+    t.ok(points > 20000)
+end)
+
+-- -- Variants from elsewhere ----------------------------------------------------------------------
+
+test('what is no variant', function(t)
+    for _, x in ipairs {5, true, slopes, {a = 1}} do
+        local e = t.fails(function() attn.variant(x) end, 'a variant is a function, a text')
+        t.equal(e.code, 'VARIANT')
+    end
+    t.equal(t.fails(function() attn.variant 'k <= ' end, 'the text ends').code, 'PARSE')
+    t.fails(function() attn.variant('s * x', {y = 1}) end, 'does not read y')
+    t.fails(function() attn.variant('s * x', {x = 'one'}) end, 'a number is wanted')
+    t.fails(function() attn.variant(print) end, 'written in C')
+end)
+test('lists, .. and attn.any', function(t)
+    local function double(s) return s * 2 end
+    local list = attn.variant {attn.causal, double}
+    t.equal(tostring(list), tostring(attn.causal .. double))
+    t.equal(tostring(list .. {attn.softcap(30)}), tostring(attn.variant {list, attn.softcap(30)}))
+    t.equal(tostring(attn.variant {}), tostring(attn.variant 's'))
+    local either = attn.any(attn.causal, function(_, _, _, _, k) return k < 4 end)
+    t.equal(tostring(either), tostring(attn.variant 'k <= q || k < 4'))
+    t.equal(tostring(attn.any {attn.causal, attn.prefix(4)}), tostring(attn.prefix(4)))
+    t.fails(function() attn.any(attn.causal, double) end, '')
+end)
+test('ready-made variants', function(t)
+    local function is(v, text)
+        t.equal(tostring(v), tostring(attn.variant(text)), text)
+    end
+    is(attn.causal, 'k <= q')
+    is(attn.window(8, 2), 'q - k <= 8 && k - q <= 2')
+    is(attn.prefix(4), 'k < 4 || k <= q')
+    is(attn.first_keys(4, 8), 'k <= q && (k < 4 || q - k <= 8)')
+    is(attn.dilated(4), '(q - k) % 4 == 0')
+    is(attn.softcap(30), '30 * tanh(s / 30)')
+    is(attn.alibi(slopes), 's - slopes[h] * abs(q - k)')
+    is(attn.alibi {1, 2}, 's - slopes[h] * abs(q - k)')
+    is(attn.document {{0, 0, 1}}, 'i32 ids[2]; ids[b][q] == ids[b][k]')
+    is(attn.bias(attn.zeros {2, 4, 8, 8}), 's + bias[b][h][i][k]')
+    is(attn.bias(attn.zeros {1, 4, 1, 8}), 's + bias[0][h][0][k]')
+    is(attn.bias(attn.zeros {8, 8}), 's + bias[i][k]')
+    is(attn.relative(rel), 's + table[h][max(-2, min(k - q, 2)) + 2]')
+    t.equal(attn.alibi(slopes).captures.slopes[1], 0.25)
+end)
+test('ready-made variants refuse bad arguments', function(t)
+    t.fails(function() attn.window(8) end, 'attn.window(l, r): r is nil, a number is wanted')
+    t.fails(function() attn.window(-1, 0) end, 'window: l is -1')
+    t.fails(function() attn.window(1.5, 0) end, 'window: l is 1.5')
+    t.fails(function() attn.softcap(0) end, 'softcap: c is 0')
+    t.fails(function() attn.softcap(0 / 0) end, 'softcap: c is')
+    t.fails(function() attn.dilated(0) end, 'dilated: n is 0')
+    t.fails(function() attn.prefix 'four' end, "n is the string 'four'")
+    t.fails(function() attn.alibi(0) end, 'alibi: H is 0')
+    t.fails(function() attn.alibi(rel) end, 'slopes has 2 axes, 1 are wanted')
+    t.fails(function() attn.document(slopes) end, 'ids')
+    t.fails(function() attn.bias(1) end, 'a tensor is wanted')
+    t.fails(function() attn.bias(attn.zeros {2}) end, 'axes')
+    t.fails(function() attn.relative(attn.zeros {2, 4}) end, 'an odd number 2r+1')
+    local e = t.fails(function() attn.relative 'x' end, 'a tensor is wanted')
+    t.ok(e.where:find 'variants_test')
+end)
+test('attn.try', function(t)
+    t.equal(attn.try(function(x) return x + 1 end, 2), 3)
+    local r, why, e = attn.try(attn.variant, 5)
+    t.equal(r, nil)
+    t.ok(why:find 'a variant is')
+    t.equal(e.code, 'VARIANT')
+end)
+
+test.done()
