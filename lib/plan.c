@@ -251,8 +251,10 @@ static int same_tensors(const attn__problem *plan, const attn__problem *run) {
     return ATTN_OK;
 }
 
-/* What the variant reads: the plan's types, and extents up to the plan's. */
-static int same_captures(const attn_variant *v, const attn__bound *plan, const attn__bound *run) {
+/* What the variant reads: the plan's types and gradients, and extents up to the plan's. */
+static int same_captures(const attn__problem *planned, const attn__bound *run) {
+    const attn_variant *const v = planned->variant;
+    const attn__bound *const plan = planned->bound;
     for (int i = 0; i < v->graph.n_symbols; i++) {
         const attn__symbol *const symbol = &v->graph.symbol[i];
         char arg[ATTN__NAME + 16];
@@ -260,6 +262,11 @@ static int same_captures(const attn_variant *v, const attn__bound *plan, const a
         if (symbol->rank > 0 && plan[i].type != run[i].type) {
             return attn__fail(ATTN_MISMATCH, arg, "%s is %s; the plan was made with %s", arg,
                               attn__type_name(run[i].type), attn__type_name(plan[i].type));
+        }
+        if (planned->direction == ATTN_BACKWARD && plan[i].has_grad != run[i].has_grad) {
+            return attn__fail(ATTN_MISMATCH, arg, "%s has %s gradient; the plan was made %s", arg,
+                              run[i].has_grad ? "a" : "no",
+                              plan[i].has_grad ? "with one" : "without");
         }
         for (int axis = 0; axis < symbol->rank; axis++) {
             if (run[i].n[axis] > plan[i].n[axis]) {
@@ -279,7 +286,7 @@ static int64_t whole(int64_t total, int64_t here) {
 /* Some numbers are the plan's, others at most the plan's. */
 static int within_plan(const attn__problem *plan, const attn__problem *run) {
     ATTN_TRY(same_tensors(plan, run));
-    ATTN_TRY(same_captures(plan->variant, plan->bound, run->bound));
+    ATTN_TRY(same_captures(plan, run->bound));
     const struct {
         const char *arg, *name;
         int64_t plan, run;

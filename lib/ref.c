@@ -80,7 +80,7 @@ static size_t lay_out(attn__ref_work *w, char *base) {
     w->dv = take(base, &used, p->NK * p->DV * real);
     w->dsink = take(base, &used, p->H * real);
     for (int i = 0; i < p->variant->graph.n_symbols; i++) {
-        if (p->variant->graph.symbol[i].type == VT_F32) {
+        if (p->bound[i].has_grad) {
             w->grad[i] = take(base, &used, elements(p, i) * real);
         }
     }
@@ -168,7 +168,6 @@ static void clear_sums(attn__ref_work *w) {
     const attn__problem *const p = w->p;
     memset(w->dsink, 0, (size_t)p->H * sizeof *w->dsink);
     for (int i = 0; i < p->variant->graph.n_symbols; i++) {
-        w->grad[i] = p->bound[i].grad ? w->grad[i] : NULL;
         if (w->grad[i]) {
             memset(w->grad[i], 0, (size_t)elements(p, i) * sizeof *w->grad[i]);
         }

@@ -347,9 +347,12 @@ TEST_CASE("a run within its plan") {
         {"a larger whole", ATTN_MISMATCH, "nh", CHANGE(f.c.nh = 5)},
         {"a longer whole", ATTN_MISMATCH, "nk", CHANGE(f.c.nk = 9)},
         {"a larger table", ATTN_MISMATCH, "captures.slopes",
-         CHANGE(f.captures[0].value = f.other(ATTN_F32, {5}); f.captures[0].grad = nullptr)},
+         CHANGE(f.captures[0].value = f.other(ATTN_F32, {5});
+                f.captures[0].grad = f.other(ATTN_F32, {5}))},
         {"a table of f16", ATTN_MISMATCH, "captures.slopes",
          CHANGE(f.captures[0].value = f.other(ATTN_F16, {4}))},
+        {"no gradient of a table", ATTN_MISMATCH, "captures.slopes",
+         CHANGE(f.captures[0].grad = nullptr)},
         {"no data", ATTN_INVALID, "q", CHANGE(f.q->t.data = nullptr)},
         {"no data to write", ATTN_INVALID, "dv", CHANGE(f.dv->t.data = nullptr)},
         {"misaligned", ATTN_LAYOUT, "k", CHANGE(f.k->t.byte_offset = 2)},
