@@ -230,6 +230,39 @@ test('origins and totals', function(t)
         end
     end
 end)
+test('a shard of the keys, merged', function(t)
+    local q, k, v = inputs()
+    local variant = {attn.causal, attn.alibi(H)}
+    local opt = {variant = variant}
+    local whole, call = attn.attention(q, k, v, opt)
+    local parts = {}
+    for i, first in ipairs {0, 5} do
+        local n = i == 1 and 5 or 7
+        local ks, vs = attn.zeros {B, HK, n, D}, attn.zeros {B, HK, n, D}
+        for b = 0, B - 1 do
+            for h = 0, HK - 1 do
+                for j = 0, n - 1 do
+                    ks[b][h][j], vs[b][h][j] = k[b][h][first + j], v[b][h][first + j]
+                end
+            end
+        end
+        local o, c = against_oracle(t, q, ks, vs,
+            {variant = variant, origins = {k = first}, totals = {nk = N}})
+        parts[i] = {o, c.lse}
+    end
+    local o, lse = attn.merge(parts)
+    near(t, o, whole, 'o', 1e-5)
+    near(t, lse, call.lse, 'lse', 1e-5)
+end)
+test('a shard of the batch', function(t)
+    local q, k, v = inputs()
+    local bias = attn.randn(1, {B, H, N, N}, {seed = 6})
+    local whole = attn.attention(q, k, v, {variant = attn.bias(bias), dropout = 0.5})
+    local part = attn.attention(q[1]:view {1, H, N, D}, k[1]:view {1, HK, N, D},
+        v[1]:view {1, HK, N, D}, {variant = attn.bias(bias), dropout = 0.5, origins = {b = 1},
+        totals = {batch = B}})
+    near(t, part[0], whole[1], 'the second entry', 1e-6)
+end)
 test('out', function(t)
     local q, k, v = inputs()
     local wanted = attn.attention(q, k, v)
@@ -526,6 +559,12 @@ test('many shapes, few plans', function(t)
         local q = attn.zeros {1, 1, n, 8}
         t.equal(attn.attention(q, q, q, {variant = attn.causal}):max_error(0), 0)
     end
+    local _, plans = debug.getupvalue(require('attn.attention').forget, 1)
+    local n = 0
+    for _ in pairs(plans) do
+        n = n + 1
+    end
+    t.equal(n, 64)
     t.equal(attn.collect(), before)
 end)
 test('what a call reads stays alive while the call does', function(t)

@@ -104,9 +104,15 @@ end
 
 test('PNG', function(t)
     local path = temporary '.png'
+    attn.picture(mix, {nq = 4, nk = 2, i = 2, file = path})
+    local tall = chunks_of(t, read(path))
+    t.equal(tall.IHDR, '\0\0\2\0\0\0\2\0\8\2\0\0\0')
+    attn.picture(attn.causal, {nq = 4, nk = 2, file = path})
+    tall = chunks_of(t, read(path))
+    t.equal(tall.IHDR, '\0\0\1\0\0\0\2\0\8\2\0\0\0')
+    t.equal(#inflate_stored(t, tall.IDAT), 512 * (1 + 3 * 256))
     attn.picture(mix, {nq = 2, nk = 2, file = path})
     local chunks = chunks_of(t, read(path))
-    t.equal(chunks.IHDR, '\0\0\2\0\0\0\2\0\8\2\0\0\0')
     t.equal(chunks.IEND, '')
     local pixels = inflate_stored(t, chunks.IDAT)
     local line = 1 + 3 * 512
