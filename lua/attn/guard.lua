@@ -42,7 +42,7 @@ local function walk_table(walk, t)
             if type(value) == 'table' then
                 walk_table(walk, value)
             elseif type(value) == 'cdata' and tensor.is(value) and type(key) == 'string' then
-                walk.names[value.storage.id] = key
+                walk.names[value.storage.id] = walk.names[value.storage.id] or key
             end
         end
     end
@@ -63,7 +63,7 @@ local function walk_upvalue(walk, f, i, name, value)
     elseif kind == 'table' then
         walk_table(walk, value)
     elseif kind == 'cdata' and tensor.is(value) then
-        walk.names[value.storage.id] = name
+        walk.names[value.storage.id] = walk.names[value.storage.id] or name
     end
 end
 
