@@ -155,6 +155,16 @@ int attn__const_b(attn_graph *g, int x) {
 
 /* -- Order ------------------------------------------------------------------------------------- */
 
+/* By value; f32 by its bits, which tell -0 from 0. */
+static int compare_constants(const attn__node *x, const attn__node *y) {
+    int32_t a = x->u.value.i, b = y->u.value.i;
+    if (x->type == VT_F32) {
+        memcpy(&a, &x->u.value.f, sizeof a);
+        memcpy(&b, &y->u.value.f, sizeof b);
+    }
+    return (a > b) - (a < b);
+}
+
 /* Constants last, then by height, operation, and what the first different argument is. Nodes with
    different numbers differ, so one path down the two trees decides. */
 int attn__compare(const attn_graph *g, int a, int b) {
@@ -170,7 +180,7 @@ int attn__compare(const attn_graph *g, int a, int b) {
             }
         }
         if (x->op == OP_const) {
-            return memcmp(&x->u.value, &y->u.value, sizeof x->u.value);
+            return compare_constants(x, y);
         }
         if (x->op == OP_leaf) {
             return x->sym - y->sym;

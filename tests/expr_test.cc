@@ -121,6 +121,8 @@ TEST_CASE("equal expressions are one node") {
              {"k <= q && q < 5", "q < 5 && k <= q"},
              {"band(q, k)", "band(k, q)"},
              {"q == k", "!(k != q)"},
+             {"h == 1 || h == 256", "h == 256 || h == 1"},
+             {"s == 1.5 || s == 256.5", "s == 256.5 || s == 1.5"},
              {"floor(q / k)", "floordiv(q, k)"},
              {"floor(q / 4)", "floordiv(q, 4)"},
              {"ceil(q / 4)", "-floordiv(-q, 4)"},
@@ -141,6 +143,7 @@ TEST_CASE("equal expressions are one node") {
     /* Not equal where NaN is possible. */
     CHECK(g.parse("!(s < cap)") != g.parse("cap <= s"));
     CHECK(g.parse("s == s") != g.parse("true"));
+    CHECK(g.parse("s < cap || cap <= s") != g.parse("true"));
     CHECK(g.parse("q == q") == g.parse("true"));
     CHECK(g.parse("s + 0.0") != g.parse("s"));
     CHECK(g.parse("s - 0.0") == g.parse("s"));

@@ -74,6 +74,8 @@ TEST_CASE("canonical text") {
     CHECK(body("s * 2 / 4.0 + 1e30 - 0.1") == "s * 2 / 4 + 1e+30 - 0.1");
     CHECK(body("s + 16777217") == "s + 16777216");
     CHECK(body("s * -0.0") == "s * -0.0");
+    CHECK(body("s * -4294967296") == "s * -4.2949673e+09");
+    CHECK(body("s * -2147483648") == "s * -2.1474836e+09");
     CHECK(body("s + inf + nan") == "s + inf + nan");
     CHECK(body("t1 = q - k; s + t1") == "s + (q - k)");
     CHECK(body("t1[h] * sin(s + (q - k) * 2) + abs((q - k) * 2)") ==
