@@ -179,7 +179,8 @@ static attn__range look_new(judge *j, int n) {
             return nothing(node->type);
         }
     }
-    const int integers = !is_end(node) && node->n == 2 && j->g->node[node->u.arg[0]].type == VT_I32;
+    const int integers =
+        node->op < OP_leaf && node->n == 2 && j->g->node[node->u.arg[0]].type == VT_I32;
     if (integers && node->type == VT_BOOL && j->now.n_facts) {
         return look_compare(j, node, arg);
     }
