@@ -133,12 +133,11 @@ TEST_CASE("floats print shortest and read back") {
 }
 
 TEST_CASE("the decimal point does not follow the locale") {
-    for (const char *name : {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE.utf8"}) {
-        if (setlocale(LC_NUMERIC, name)) {
-            CHECK(body("s * 0.125 + 1.5e3") == "s * 0.125 + 1500");
-            break;
-        }
+    if (!setlocale(LC_NUMERIC, "de_DE.UTF-8") && !setlocale(LC_NUMERIC, "fr_FR.UTF-8")) {
+        WARN("skipped: no locale with a decimal comma");
+        return;
     }
+    CHECK(body("s * 0.125 + 1.5e3") == "s * 0.125 + 1500");
     setlocale(LC_NUMERIC, "C");
 }
 
