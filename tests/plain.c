@@ -92,7 +92,7 @@ static int64_t score_row(run *r, int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < r->ks.n; j++) {
         plain_pair *const x = &r->pair[j];
         r->scale[j] = rounded(r, q_scale * plain_scale_at(c->k_scale, r->H, r->HK, b, h, j));
-        r->w[j] = r->keep[j] ? r->drop.factor * plain_scale_at(c->v_scale, r->H, r->HK, b, h, j) : 0;
+        r->w[j] = r->drop.factor * plain_scale_at(c->v_scale, r->H, r->HK, b, h, j);
         r->env.leaf[LEAF_k] = (int32_t)(c->k0 + j);
         *x = (plain_pair){0};
         if (!c->blocks || plain_listed(c->blocks, b, h, i, j)) {
@@ -137,8 +137,10 @@ static void forward_row(run *r, int64_t b, int64_t hk, int64_t row, double lse) 
         if (r->pair[j].visible) {
             const float *const vj = r->vf + j * r->DV;
             out->seen[row_of(r->k, r->HK, b, hk, r->ks.row + j)] = 1;
-            add_scaled(r, o, rounded(r, in_type(r->p_type, r->p[j]) * r->w[j]), vj, r->DV);
-            add_terms(r, out->sum, PLAIN_O, row, r->p[j] * r->w[j], vj, r->DV);
+            if (r->keep[j]) {
+                add_scaled(r, o, rounded(r, in_type(r->p_type, r->p[j]) * r->w[j]), vj, r->DV);
+                add_terms(r, out->sum, PLAIN_O, row, r->p[j] * r->w[j], vj, r->DV);
+            }
             if (r->p[j] > 0x1p-40) {
                 out->amplify = fmax(out->amplify, finite(r->pair[j].amplify));
             }
@@ -172,7 +174,7 @@ static void backward_pair(run *r, int64_t row, int64_t krow, int64_t j, double l
     const int ds_type = attn__type_bytes(r->p_type) == 2 ? r->p_type : 0;
     const float *const kj = r->kf + j * r->D, *const vj = r->vf + j * r->DV;
     const double p = r->f32 ? rounded(r, exp(rounded(r, x.score - rounded(r, lse)))) : r->p[j];
-    const double dp = rounded(r, dot(r, r->dof, vj, r->DV) * r->w[j]);
+    const double dp = r->keep[j] ? rounded(r, dot(r, r->dof, vj, r->DV) * r->w[j]) : 0;
     const double g = rounded(r, p * rounded(r, rounded(r, dp - delta) + dlse));
     const double terms = p * (fabs(dp) + fabs(delta) + fabs(dlse));
     const double ds = rounded(r, in_type(ds_type, rounded(r, g * x.ds)) * r->scale[j]);
@@ -187,7 +189,7 @@ static void backward_pair(run *r, int64_t row, int64_t krow, int64_t j, double l
         add_terms(r, out->sum, PLAIN_DK, krow, ds_terms, r->qf, r->D);
         add_terms(r, out->slack, PLAIN_DK, krow, x.kink ? ds_terms : 0, r->qf, r->D);
     }
-    if (out->value[PLAIN_DV]) {
+    if (out->value[PLAIN_DV] && r->keep[j]) {
         const double weight = rounded(r, in_type(r->p_type, p) * r->w[j]);
         add_scaled(r, out->value[PLAIN_DV] + krow * r->DV, weight, r->dof, r->DV);
         add_terms(r, out->sum, PLAIN_DV, krow, p * r->w[j], r->dof, r->DV);

@@ -133,9 +133,9 @@ static int partials(int op, const double *x, double v, double d[3], double e[3])
         kink = near(x[0], x[1]);
         break;
     case OP_exp: d[0] = v; break;
-    case OP_exp2: d[0] = v * 0.69314718055994531; break;
+    case OP_exp2: d[0] = v * (double)0.69314718f; break; /* constants are f32 */
     case OP_log: d[0] = 1 / x[0]; break;
-    case OP_log2: d[0] = 1.4426950408889634 / x[0]; break;
+    case OP_log2: d[0] = (double)1.44269504f / x[0]; break;
     case OP_tanh: d[0] = 1 - v * v; break;
     case OP_sqrt: d[0] = 0.5 / v; break;
     case OP_sin: d[0] = cos(x[0]); break;

@@ -42,20 +42,17 @@ static void slice_batch(side *s, const point *p, int64_t first, int64_t n) {
     s->call.batch = or_else(p->tb, p->B);
 }
 
-/* Key/value heads, with their query heads. */
+/* Key/value heads, with their query heads. An axis of heads has one of two extents. */
 static void slice_heads(side *s, const point *p, int64_t first, int64_t n) {
     const int64_t HK = point_HK(p), group = p->H / HK;
-    static const role by_key[] = {ROLE_K, ROLE_V, ROLE_DK, ROLE_DV, ROLE_Q_SCALE, ROLE_K_SCALE,
-                                  ROLE_V_SCALE};
     for (int r = 0; r < ROLES; r++) {
         tensor *const t = &s->t[r];
-        int keyed = 0;
-        for (size_t i = 0; i < sizeof by_key / sizeof *by_key; i++) {
-            keyed |= by_key[i] == (role)r;
-        }
         const char *const at = strchr(t->axes, 'h');
-        if (t->device && at && t->shape[at - t->axes] == (keyed ? HK : p->H)) {
-            slice(t, 'h', keyed ? first : first * group, keyed ? n : n * group);
+        const int64_t extent = t->device && at ? t->shape[at - t->axes] : 0;
+        if (extent == HK) {
+            slice(t, 'h', first, n);
+        } else if (extent == p->H) {
+            slice(t, 'h', first * group, n * group);
         }
     }
     s->call.h0 = p->h0 + first * group;

@@ -42,13 +42,15 @@ int64_t side_k_rows(const point *p) {
     return point_k_packed(p) ? rows_packed(p, &p->klens, p->NK) : p->NK;
 }
 
-/* Rows of the longest sequence, as the plan sees them. */
+/* Rows of the longest sequence, as the plan sees them; a bound of 0 is none. */
 static int64_t q_most(const point *p) {
-    return point_q_packed(p) && p->longest ? longest(p, &p->qlens, p->NQ) : side_q_rows(p);
+    const int64_t most = point_q_packed(p) && p->longest ? longest(p, &p->qlens, p->NQ) : 0;
+    return most ? most : side_q_rows(p);
 }
 
 static int64_t k_most(const point *p) {
-    return point_k_packed(p) && p->longest ? longest(p, &p->klens, p->NK) : side_k_rows(p);
+    const int64_t most = point_k_packed(p) && p->longest ? longest(p, &p->klens, p->NK) : 0;
+    return most ? most : side_k_rows(p);
 }
 
 static int wanted(const point *p, role r) {
@@ -167,10 +169,10 @@ static int layout_of(const point *p, role r) {
     case ROLE_Q: return (int)p->lq;
     case ROLE_K: return (int)p->lk;
     case ROLE_V: return (int)p->lv;
-    case ROLE_O:
-    case ROLE_LSE: return (int)p->lo;
-    case ROLE_DOUT:
-    case ROLE_DLSE: return (int)p->ldo;
+    case ROLE_O: return (int)p->lo;
+    case ROLE_LSE: return (int)(p->lo == LAYOUT_HUGE ? LAYOUT_COMPACT : p->lo);
+    case ROLE_DOUT: return (int)p->ldo;
+    case ROLE_DLSE: return (int)(p->ldo == LAYOUT_HUGE ? LAYOUT_COMPACT : p->ldo);
     case ROLE_DQ:
     case ROLE_DK:
     case ROLE_DV: return (int)p->lg;
