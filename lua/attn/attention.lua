@@ -17,7 +17,7 @@ local load = require 'attn.load'
 local variants = require 'attn.variants'
 local options = require 'attn.options'
 local C, check, fail = base.C, base.check, base.fail
-local put = options.put
+local put, want_tensor = options.put, options.want_tensor
 
 local M = {}
 
@@ -196,23 +196,30 @@ local function collect_grads(call, g, wrt, grads, names)
     end
 end
 
+-- A call for the other direction, with the tensors of this one, none of which may be freed by now.
+local function turn_round(call)
+    local back = {c = ffi.new('attn_call', call.c), device = call.device, stream = call.stream,
+        variant = call.variant, blocks = call.blocks, keep = {}}
+    for name, t in pairs(call.keep) do
+        if t.storage.live == 0 then
+            fail('INVALID', name, ('%s was freed, and backward reads it'):format(name))
+        end
+        back.keep[name] = t
+    end
+    return back
+end
+
 -- Gradients of sum(o * dout) + sum(lse * dlse): g.q g.k g.v, g.sink if there is a sink, and g[x]
 -- for every x in wrt: tensors and parameters that the variant reads, or their names.
 function Call:backward(dout, wrt, dlse)
     alive(self)
     wrt = options.want('table', 'wrt', wrt or {})
-    for name, t in pairs {dout = dout or false, dlse = dlse} do
-        if not tensor.is(t) then
-            fail('INVALID', name, ('%s is %s, a tensor is wanted'):format(name,
-                symbol.describe(t or nil)))
-        end
+    local back = turn_round(self)
+    local keep, c, g = self.keep, back.c, {}
+    c.dout = put(back, 'dout', dout)
+    if dlse ~= nil then
+        c.dlse = put(back, 'dlse', dlse)
     end
-    local keep, c = self.keep, ffi.new('attn_call', self.c)
-    local back = setmetatable({keep = {}}, {__index = self})
-    for name, t in pairs(keep) do
-        back.keep[name] = t
-    end
-    local g = {}
     for _, name in ipairs {'q', 'k', 'v', 'sink'} do
         local t = keep[name]
         if t then
@@ -221,8 +228,6 @@ function Call:backward(dout, wrt, dlse)
             c['d' .. name] = put(back, 'd' .. name, g[name])
         end
     end
-    c.dout = put(back, 'dout', dout)
-    c.dlse = dlse and put(back, 'dlse', dlse) or nil
     local grads, names = capture_grads(self, wrt)
     run(back, c, C.ATTN_BACKWARD, grads)
     collect_grads(self, g, wrt, grads, names)
@@ -270,15 +275,10 @@ local function result_shapes(q, v)
 end
 
 local function new_call(q, k, v)
-    for name, t in pairs {q = q or false, k = k or false, v = v or false} do
-        if not tensor.is(t) then
-            fail('INVALID', name, ('%s is %s, a tensor is wanted'):format(name,
-                symbol.describe(t or nil)))
-        end
-    end
     local c = ffi.new 'attn_call'
     c.size = ffi.sizeof(c)
-    local call = setmetatable({c = c, device = tensor.device_of(q), keep = {}, own = {}}, Call)
+    local device = tensor.device_of(want_tensor('q', q))
+    local call = setmetatable({c = c, device = device, keep = {}, own = {}}, Call)
     c.q, c.k, c.v = put(call, 'q', q), put(call, 'k', k), put(call, 'v', v)
     return call
 end
@@ -290,17 +290,12 @@ function M.attention(q, k, v, opt)
     options.read(call, opt)
     plain = plain or variants.of {}
     call.variant = opt.variant ~= nil and variants.of(opt.variant) or plain
-    call.stream = opt.stream
     local shape, lse_shape = result_shapes(q, v)
     check_axes(call)
     local exact = q.dtype == 'f64'
     local dtype = q.dtype:find '^e' and 'bf16' or q.dtype
-    local o = opt.out
-    if o == nil then
-        o = tensor.empty(shape, {dtype = dtype, device = call.device})
-    elseif not tensor.is(o) then
-        fail('INVALID', 'out', ('out is %s, a tensor is wanted'):format(symbol.describe(o)))
-    end
+    local o = opt.out ~= nil and want_tensor('out', opt.out)
+        or tensor.empty(shape, {dtype = dtype, device = call.device})
     local lse = tensor.empty(lse_shape, {dtype = exact and 'f64' or 'f32', device = call.device})
     call.own[#call.own + 1], call.lse = lse, lse
     call.c.o, call.c.lse = put(call, 'o', o), put(call, 'lse', lse)
@@ -319,28 +314,24 @@ function M.merge(parts, opt)
     local n = #parts
     local outs = ffi.new('const attn_tensor *[?]', n + 1)
     local lses = ffi.new('const attn_tensor *[?]', n + 1)
-    local device, keep
+    local call = {keep = {}, own = {}}
     for i, part in ipairs(parts) do
         local o, lse = options.want('table', 'parts', part)[1], part[2]
         if not tensor.is(o) or not tensor.is(lse) then
             fail('INVALID', 'parts', ('parts[%d] is no pair {o, lse} of tensors'):format(i))
         end
-        device = device or tensor.device_of(o)
-        keep = {device = device, keep = {}}
-        outs[i - 1], lses[i - 1] = put(keep, 'o', o), put(keep, 'lse', lse)
+        call.device = call.device or tensor.device_of(o)
+        outs[i - 1], lses[i - 1] = put(call, 'o', o), put(call, 'lse', lse)
     end
     if n == 0 then
         fail('INVALID', 'parts', 'parts is empty: at least one pair {o, lse} is wanted')
     end
-    local first = parts[1]
-    local o = tensor.empty(first[1].shape, {dtype = first[1].dtype, device = device})
-    local lse = tensor.empty(first[2].shape, {dtype = first[2].dtype, device = device})
-    local sink = opt.sink
-    if type(sink) == 'table' then
-        sink = tensor.tensor(sink, {device = device})
+    local function like(t)
+        return tensor.empty(t.shape, {dtype = t.dtype, device = call.device})
     end
-    check(C.attn_merge(device.handle, n, outs, lses, sink and tensor.c(sink) or nil, tensor.c(o),
-        tensor.c(lse), nil))
+    local o, lse = like(parts[1][1]), like(parts[1][2])
+    local sink = opt.sink ~= nil and options.put_list(call, 'sink', opt.sink, 'f32') or nil
+    check(C.attn_merge(call.device.handle, n, outs, lses, sink, tensor.c(o), tensor.c(lse), nil))
     return o, lse
 end
 

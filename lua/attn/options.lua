@@ -63,11 +63,20 @@ local function want(kind, name, x)
 end
 M.want = want
 
+local function want_tensor(name, x)
+    if not tensor.is(x) then
+        fail('INVALID', name, ('%s is %s, a tensor is wanted'):format(name, symbol.describe(x)))
+    end
+    return x
+end
+M.want_tensor = want_tensor
+
 -- -- Tensors ------------------------------------------------------------------------------------
 
 -- What a call is put together in: c (attn_call), device, keep (tensors by option name), own (those
 -- that were made from tables here).
 local function put(call, name, t)
+    want_tensor(name, t)
     if tensor.device_of(t) ~= call.device then
         fail('DEVICE', name, ('%s is on %s, but q is on %s: use :to'):format(name, t.device,
             call.device.name))
@@ -77,20 +86,27 @@ local function put(call, name, t)
 end
 M.put = put
 
--- A tensor, or a table (or number) that becomes one of type `dtype`.
+-- A tensor, or a table that becomes one of type `dtype`.
+local function put_list(call, name, x, dtype)
+    if type(x) == 'table' then
+        x = tensor.tensor(x, {dtype = dtype, device = call.device})
+        call.own[#call.own + 1] = x
+    elseif not tensor.is(x) then
+        fail('INVALID', name, ('%s is %s, a tensor or a table is wanted'):format(name,
+            symbol.describe(x)))
+    end
+    return put(call, name, x)
+end
+
+M.put_list = put_list
+
+-- The same for an option; a number is a list of one f32.
 local function tensor_reader(dtype)
     return function(call, name, x)
         if type(x) == 'number' and dtype == 'f32' then
             x = {x}
         end
-        if type(x) == 'table' then
-            x = tensor.tensor(x, {dtype = dtype, device = call.device})
-            call.own[#call.own + 1] = x
-        elseif not tensor.is(x) then
-            fail('INVALID', name, ('%s is %s, a tensor or a table is wanted'):format(name,
-                symbol.describe(x)))
-        end
-        call.c[name] = put(call, name, x)
+        call.c[name] = put_list(call, name, x, dtype)
     end
 end
 
@@ -152,15 +168,7 @@ local function blocks(call, name, x)
     b.size = ffi.sizeof(b)
     b.bm, b.bn = whole('blocks.bm', x.bm, 2 ^ 31 - 1), whole('blocks.bn', x.bn, 2 ^ 31 - 1)
     for _, key in ipairs {'counts', 'indices'} do
-        local full, t = 'blocks.' .. key, x[key]
-        if type(t) == 'table' then
-            t = tensor.tensor(t, {dtype = 'i32', device = call.device})
-            call.own[#call.own + 1] = t
-        elseif not tensor.is(t) then
-            fail('INVALID', full, ('%s is %s, a tensor or a table is wanted'):format(full,
-                symbol.describe(t)))
-        end
-        b[key] = put(call, full, t)
+        b[key] = put_list(call, 'blocks.' .. key, x[key], 'i32')
     end
     call.blocks, call.c.blocks = b, b
 end
@@ -187,8 +195,11 @@ local readers = {
     batch_invariant = flag(C.ATTN_BATCH_INVARIANT),
     top_left = flag(C.ATTN_TOP_LEFT),
     blocks = blocks,
+    stream = function(call, name, x)
+        call.stream = ffi.cast('void *', want('cdata', name, x))
+    end,
     -- read by attention.lua itself
-    variant = false, out = false, stream = false,
+    variant = false, out = false,
 }
 local names = {
     'variant', 'scale', 'sink', 'dropout', 'seed', 'offset', 'q_offsets', 'k_offsets', 'q_used',

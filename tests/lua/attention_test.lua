@@ -4,6 +4,7 @@
 local here = arg[0]:match '^(.*/)' or './'
 package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path
 local test = require 'tap'
+local ffi = require 'ffi'
 local attn = require 'attn'
 local tensor = require 'attn.tensor'
 
@@ -520,6 +521,15 @@ test('errors have a code, an argument, and blame the line', function(t)
     is('CAPTURE', 'wrt', 'wrt[1], a tensor, is nothing', function() good:backward(q, {q}) end)
     is('DTYPE', 'captures.ids.grad', 'ids', function() good:backward(q, {'ids'}) end)
     is('INVALID', 'dlse', 'dlse is a number', function() good:backward(q, {}, 1) end)
+    is('INVALID', 'stream', 'stream is a number, a cdata is wanted', call {stream = 1})
+    is('INVALID', 'stream', 'only NULL', call {stream = ffi.cast('void *', 8)})
+    is('INVALID', 'sink', 'sink is a number', function()
+        attn.merge({{q, good.lse}}, {sink = 1})
+    end)
+    local q2 = q:copy()
+    local _, late = attn.attention(q2, k, v)
+    q2:free()
+    is('INVALID', 'q', 'q was freed', function() late:backward(q) end)
 end)
 test('an error leaves everything usable', function(t)
     local q, k, v = inputs()
