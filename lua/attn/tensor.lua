@@ -168,17 +168,33 @@ function M.empty(shape, opt)
     return describe(storages.new(data, device, bytes), data, dtype, shape)
 end
 
+local function check_strides(strides, rank)
+    if type(strides) ~= 'table' or #strides ~= rank then
+        fail('LAYOUT', 'strides', ('strides has %s, not one for each of %d axes')
+            :format(type(strides) == 'table' and #strides or 'type ' .. type(strides), rank))
+    end
+    for axis, stride in ipairs(strides) do
+        if not whole(stride) then
+            fail('LAYOUT', 'strides', ('stride %d is %s: a whole number is wanted')
+                :format(axis, tostring(stride)))
+        end
+    end
+end
+
 -- Host memory that others own; strides may be nil. The pointer and the anchor live as long.
 function M.wrap(pointer, dtype, shape, strides, anchor)
     if type(pointer) ~= 'cdata' then
         fail('INVALID', 'ptr', ('ptr is a %s: an FFI pointer or array is wanted')
             :format(type(pointer)))
     end
-    count_of(shape)
-    if strides and #strides ~= #shape then
-        fail('LAYOUT', 'strides', ('there are %d strides for %d axes'):format(#strides, #shape))
+    local n = count_of(shape)
+    if strides then
+        check_strides(strides, #shape)
     end
     local data = ffi.cast('void *', pointer)
+    if data == nil and n > 0 then
+        fail('INVALID', 'ptr', 'ptr is NULL')
+    end
     local storage = storages.new(data, devices.of 'cpu', 0, {pointer, anchor})
     return describe(storage, data, dtype_named(dtype), shape, strides)
 end
