@@ -191,12 +191,12 @@ function M.wrap(pointer, dtype, shape, strides, anchor)
     if strides then
         check_strides(strides, #shape)
     end
-    local data = ffi.cast('void *', pointer)
+    local data, element = ffi.cast('void *', pointer), dtype_named(dtype)
     if data == nil and n > 0 then
         fail('INVALID', 'ptr', 'ptr is NULL')
     end
     local storage = storages.new(data, devices.of 'cpu', 0, {pointer, anchor})
-    return describe(storage, data, dtype_named(dtype), shape, strides)
+    return describe(storage, data, element, shape, strides)
 end
 
 -- -- Elements -----------------------------------------------------------------------------------
