@@ -138,7 +138,7 @@ static void release_args(writer *w, int n) {
 }
 
 static attn__lane_fn loop_for(int op, int type) {
-    return attn__lanes_base[op][type == VT_F32 && op != OP_select ? VT_F32 : VT_I32];
+    return (*attn__lanes_at(0))[op][type == VT_F32 && op != OP_select ? VT_F32 : VT_I32];
 }
 
 static void write_wide(writer *w, int n) {

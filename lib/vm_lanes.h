@@ -47,5 +47,5 @@ VM_RULES(X, Y)
 #undef Y
 
 #define X(op, type, ...) [OP_##op][VT_##type] = op##_##type,
-const attn__lane_fn VM_TABLE[OP_leaf][3] = {VM_RULES(X, X)};
+const attn__lane_table VM_TABLE = {VM_RULES(X, X)};
 #undef X

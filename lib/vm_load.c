@@ -8,6 +8,10 @@
        else      each lane is looked up alone (table[h][min(q - k, 256)]) */
 #include "vm_int.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3") /* gcc's -O2 leaves the loops below scalar */
+#endif
+
 #include <string.h>
 
 /* The lanes j in [begin, end) for which 0 <= base + j * stride < n stay. */
@@ -74,35 +78,57 @@ static void load_run(const attn__vm *vm, void *scratch, const vm_step *step, int
             end - begin, stride);
 }
 
+/* Adds the axis i to the lanes' places at[n], as index 0 where it is outside, which is noted. */
+static void add_axis(const attn__vm *vm, void *scratch, const vm_step *step, int i, int64_t *at,
+                     int32_t *outside) {
+    const vm_frame *const frame = vm_frame_of(scratch);
+    const attn__bound *const t = &frame->bound[step->sym];
+    const int32_t extent = t->n[i] < INT32_MAX ? (int32_t)t->n[i] : INT32_MAX;
+    const int64_t stride = t->st[i];
+    const int wide = step->wide >> i & 1;
+    const int32_t *const index =
+        wide ? vm_register(vm, scratch, step->arg[i]) : &vm_slots_of(scratch)[step->arg[i]].i;
+    const int each = wide ? 1 : 0;
+    for (int j = 0; j < frame->n; j++) {
+        const int32_t x = index[j * each];
+        const int inside = x >= 0 && x < extent;
+        at[j] += (inside ? x : 0) * stride;
+        outside[j] |= !inside;
+    }
+}
+
+static int is_empty(const attn__bound *t, int rank) {
+    int empty = 0;
+    for (int i = 0; i < rank; i++) {
+        empty |= t->n[i] == 0;
+    }
+    return empty;
+}
+
+/* Every place is one of the tensor, the lanes that are outside included: they read and forget. */
 static void load_each(const attn__vm *vm, void *scratch, const vm_step *step, int32_t *to) {
     const vm_frame *const frame = vm_frame_of(scratch);
     const attn__bound *const t = &frame->bound[step->sym];
+    const char *const data = t->data;
     const int n = frame->n, bytes = attn__type_bytes(t->type);
     int64_t at[ATTN__VM_WIDTH] = {0};
     int32_t outside[ATTN__VM_WIDTH] = {0};
+    if (is_empty(t, step->n)) {
+        memset(to, 0, (size_t)n * sizeof *to);
+        return;
+    }
     for (int i = 0; i < step->n; i++) {
-        const int wide = step->wide >> i & 1;
-        const int32_t *const index =
-            wide ? vm_register(vm, scratch, step->arg[i]) : &vm_slots_of(scratch)[step->arg[i]].i;
-        for (int j = 0; j < n; j++) {
-            const int32_t x = index[wide ? j : 0];
-            const int inside = x >= 0 && x < t->n[i];
-            outside[j] |= !inside;
-            at[j] += inside ? x * t->st[i] : 0;
+        add_axis(vm, scratch, step, i, at, outside);
+    }
+    for (int j = 0; j < n; j++) {
+        if (t->type == ATTN_F32) {
+            memcpy(&to[j], data + at[j] * 4, sizeof to[j]);
+        } else {
+            convert(&to[j], &vm->symbol[step->sym], t, data + at[j] * bytes, 1, 1);
         }
     }
-    const attn__symbol *const s = &vm->symbol[step->sym];
     for (int j = 0; j < n; j++) {
-        to[j] = 0;
-        if (outside[j]) {
-            continue;
-        }
-        const char *const from = t->data + at[j] * bytes;
-        if (t->type == ATTN_F32) {
-            memcpy(&to[j], from, sizeof to[j]);
-        } else {
-            convert(&to[j], s, t, from, 1, 1);
-        }
+        to[j] = outside[j] ? 0 : to[j];
     }
 }
 

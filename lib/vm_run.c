@@ -3,6 +3,10 @@
    Who calls it: the CPU engine and attn_variant_sample, through vm.h. */
 #include "vm_int.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3") /* gcc's -O2 leaves the loops below scalar */
+#endif
+
 #include <string.h>
 
 size_t attn__vm_scratch(const attn__vm *vm) {

@@ -7,6 +7,7 @@
 #endif
 extern "C" {
 #include "vm.h"
+#include "vm_loops.h"
 #include "vm_math.h"
 }
 #include "random_expr.h"
@@ -254,6 +255,52 @@ TEST_CASE("every op has the same bits in lanes and alone") {
         INFO(attn__op_name(op));
         CHECK(compared >= 400);
     }
+}
+
+TEST_CASE("every table of this processor has the same bits, in every lane of every width") {
+    enum { N = 203 };
+    rng r{17};
+    int tables = 0;
+    for (int t = 0; attn__lanes_at(t); t++) {
+        tables++;
+        for (int op = 0; op < OP_leaf; op++) {
+            for (int type = VT_I32; type <= VT_F32; type++) {
+                const attn__lane_fn loop = (*attn__lanes_at(t))[op][type];
+                for (int round = 0; loop && round < 40; round++) {
+                    std::vector<attn__val32> arg[3], out(N);
+                    for (auto &row : arg) {
+                        for (int j = 0; j < N; j++) {
+                            attn__val32 v;
+                            v.i = (int32_t)r.bits();
+                            if (type == VT_F32 && r.below(3) == 0) {
+                                v.f = r.below(2) ? edges_f[r.below(40)] : (float)(9 * r.uniform());
+                            } else if (r.below(3) == 0) {
+                                v.i = edges_i[r.below(22)];
+                            }
+                            row.push_back(v);
+                        }
+                    }
+                    const int n = 1 + r.below(N);
+                    loop(out.data(), arg[0].data(), arg[1].data(), arg[2].data(), n);
+                    for (int j = 0; j < n; j++) {
+                        const size_t at = (size_t)j;
+                        const int of = op == OP_select ? VT_BOOL : type;
+                        const attn__val32 want =
+                            attn__op32(op, of, arg[0][at], arg[1][at], arg[2][at]);
+                        const bool f = type == VT_F32 && attn__ops[op].rule != RULE_NN_B &&
+                                       attn__ops[op].rule != RULE_EE_B && op != OP_int;
+                        if (!random_expr::same(f || op == OP_float ? VT_F32 : VT_I32, out[at],
+                                               want)) {
+                            FAIL("table " << t << " " << attn__op_name(op) << " lane " << j << ": "
+                                          << out[at].f << "|" << out[at].i << ", not " << want.f
+                                          << "|" << want.i);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    CHECK(tables >= 1);
 }
 
 TEST_CASE("random programs give what attn__op32 gives, at any width and offset") {

@@ -1,0 +1,19 @@
+/* vm_avx2.c: the vector machine's loops for vectors of 256 bits. */
+#include "vm_loops.h"
+
+#if defined(__x86_64__)
+#include <math.h>
+#include <string.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#else
+#pragma GCC target("avx2")
+#endif
+
+#define VM_TABLE attn__lanes_avx2
+#include "vm_lanes.h"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

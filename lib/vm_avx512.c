@@ -1,0 +1,19 @@
+/* vm_avx512.c: the vector machine's loops for vectors of 512 bits. */
+#include "vm_loops.h"
+
+#if defined(__x86_64__)
+#include <math.h>
+#include <string.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq")
+#endif
+
+#define VM_TABLE attn__lanes_avx512
+#include "vm_lanes.h"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif
