@@ -7,6 +7,7 @@ local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local T = require 'attn.tensor'
 local devices = require 'attn.device'
+local cpu = devices.open 'cpu' -- before "auto", which must find the same
 
 local ALL = {
     'f64', 'f32', 'f16', 'bf16', 'i32', 'u8', 'bool', 'e4m3fn', 'e4m3fnuz', 'e5m2', 'e5m2fnuz',
@@ -343,6 +344,7 @@ end)
 
 test('wrong arguments', function(t)
     t.fails(function() return T.tensor {{1, 2}, {3}} end, 't[2] has 1, not 2 elements')
+    t.fails(function() return T.tensor {{1}, {2, 3}} end, 't[2] has 2, not 1 elements')
     t.fails(function() return T.tensor {{1, 2}, 3} end, 't[2] has no, not 2 elements')
     t.fails(function() return T.tensor {1, 'a'} end, 't[2] is a string')
     t.fails(function() return T.tensor(5) end, 'a nested table')
@@ -379,6 +381,8 @@ test('devices are listed, and what is missing says why', function(t)
         end
     end
     t.equal(devices.open 'cpu', devices.open 'cpu')
+    t.equal(T.device_of(T.zeros {1}), devices.open 'auto')
+    t.ok(devices.open 'auto' == cpu or devices.open 'auto'.name ~= 'cpu')
     t.equal(devices.open('cpu', {threads = 2}).threads, 2)
 end)
 
