@@ -8,22 +8,17 @@
 extern "C" {
 #include "expr.h"
 }
-#include "random_expr.h"
+#include "variant_handle.h"
 
 #include <cmath>
 #include <string>
 
 namespace {
 
+using random_expr::graph;
 using random_expr::rng;
+using random_expr::text_of;
 const double inf = INFINITY;
-
-struct graph {
-    attn_graph g;
-    graph() { REQUIRE(attn__graph_init(&g) == ATTN_OK); }
-    ~graph() { attn__graph_clear(&g); }
-    graph(const graph &) = delete;
-};
 
 attn__range range(double lo, double hi) {
     attn__range r = {lo, hi, 0};
@@ -73,14 +68,6 @@ struct random_box {
         return env;
     }
 };
-
-std::string text_of(const attn_graph *g, int node) {
-    char *text = nullptr;
-    REQUIRE(attn__print_node(g, node, &text) == ATTN_OK);
-    const std::string s = text;
-    free(text);
-    return s;
-}
 
 } // namespace
 

@@ -5,9 +5,8 @@
 #else
 #include <catch2/catch.hpp>
 #endif
-extern "C" {
-#include "expr.h"
-}
+#include "variant_handle.h"
+
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -15,15 +14,7 @@ extern "C" {
 
 namespace {
 
-struct variant {
-    attn_variant *v = nullptr;
-    explicit variant(const char *text) {
-        INFO(text << ": " << attn_error());
-        REQUIRE(attn_variant_parse(text, &v) == ATTN_OK);
-    }
-    ~variant() { attn_variant_release(v); }
-    variant(const variant &) = delete;
-};
+using random_expr::variant;
 
 attn_window window(int64_t nq, int64_t nk) {
     attn_window w;

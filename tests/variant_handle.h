@@ -1,15 +1,32 @@
-/* variant_handle.h: what the tests of variants share: a handle, its text, one pair's outcome.
+/* variant_handle.h: what the tests of variants share: a graph and a handle that release themselves,
+   their texts, one pair's outcome.
 
-   Who includes it: parse_test.cc, compose_test.cc, after Catch2. */
+   Who includes it: the tests of the expression graph, after Catch2. */
 #ifndef ATTN_VARIANT_HANDLE_H
 #define ATTN_VARIANT_HANDLE_H
 
 #include "random_expr.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 namespace random_expr {
+
+struct graph {
+    attn_graph g;
+    graph() { REQUIRE(attn__graph_init(&g) == ATTN_OK); }
+    ~graph() { attn__graph_clear(&g); }
+    graph(const graph &) = delete;
+};
+
+inline std::string text_of(const attn_graph *g, int node) {
+    char *text = nullptr;
+    REQUIRE(attn__print_node(g, node, &text) == ATTN_OK);
+    const std::string s = text;
+    free(text);
+    return s;
+}
 
 /* A handle that releases itself. */
 struct variant {

@@ -10,7 +10,7 @@ extern "C" {
 #include "vm_loops.h"
 #include "vm_math.h"
 }
-#include "random_expr.h"
+#include "variant_handle.h"
 
 #include <algorithm>
 #include <limits>
@@ -19,6 +19,7 @@ extern "C" {
 
 namespace {
 
+using random_expr::graph;
 using random_expr::rng;
 
 // A program with its scratch.
@@ -42,20 +43,15 @@ struct machine {
     }
 };
 
-struct graph {
-    attn_graph g;
-    graph() { REQUIRE(attn__graph_init(&g) == ATTN_OK); }
-    ~graph() { attn__graph_clear(&g); }
-    graph(const graph &) = delete;
-    int symbol(const char *name, int type, int rank) {
-        attn__symbol s;
-        memset(&s, 0, sizeof s);
-        strcpy(s.name, name);
-        s.type = (uint8_t)type;
-        s.rank = (uint8_t)rank;
-        return attn__symbol_add(&g, &s);
-    }
-};
+// A symbol of the graph's.
+int symbol_of(attn_graph *g, const char *name, int type, int rank) {
+    attn__symbol s;
+    memset(&s, 0, sizeof s);
+    strcpy(s.name, name);
+    s.type = (uint8_t)type;
+    s.rank = (uint8_t)rank;
+    return attn__symbol_add(g, &s);
+}
 
 const float inf = std::numeric_limits<float>::infinity();
 const float edges_f[] = {0.0f,
@@ -152,7 +148,7 @@ int check_op(int op, int type) {
         const int vt = op == OP_select && i == 0 ? VT_BOOL : type;
         const int32_t k = attn__leaf(&x.g, LEAF_k);
         const std::string name(1, (char)('u' + i));
-        arg[i] = attn__load(&x.g, x.symbol(name.c_str(), vt, 1), &k, 1);
+        arg[i] = attn__load(&x.g, symbol_of(&x.g, name.c_str(), vt, 1), &k, 1);
     }
     x.g.no_fold = 1;
     const int root = attn__op(&x.g, op, arg[0], arg[1], arg[2]);
