@@ -26,7 +26,7 @@ typedef struct printer {
     size_t n, cap;
     int failed;
     int32_t *name;   /* per node: t<name>, or 0 */
-    uint8_t *size;   /* nodes that are printed in place, at most 255; 0: not live */
+    uint8_t *size;   /* nodes that are printed in place, at most 255 */
     uint8_t *height; /* nesting of what is printed in place */
     int names;       /* given so far */
 } printer;
@@ -102,26 +102,35 @@ static int is_op(const attn__node *node) {
     return node->op < OP_leaf || node->op == OP_load;
 }
 
-/* Sizes and names of everything below the roots; names[] counts uses first. */
-static void plan_names(printer *p, const int32_t *roots, int n_roots) {
-    const attn_graph *const g = p->g;
-    int top = 0;
+/* Counts in name[] how often everything below the roots is used. */
+static void count_uses(printer *p, const int32_t *roots, int n_roots) {
     for (int r = 0; r < n_roots; r++) {
         p->name[roots[r]]++;
-        top = roots[r] > top ? roots[r] : top;
     }
-    for (int at = top; at >= 0; at--) {
-        for (int i = 0; p->name[at] && is_op(&g->node[at]) && i < g->node[at].n; i++) {
-            p->name[g->node[at].u.arg[i]]++;
+    for (int at = p->g->n - 1; at >= 0; at--) {
+        const attn__node *const node = &p->g->node[at];
+        for (int i = 0; p->name[at] && is_op(node) && i < node->n; i++) {
+            p->name[node->u.arg[i]]++;
         }
     }
-    for (int at = 0; at <= top; at++) {
-        const attn__node *const node = &g->node[at];
+}
+
+/* The next number n for which no symbol is called t<n>. */
+static int new_name(printer *p) {
+    char name[16];
+    do {
+        snprintf(name, sizeof name, "t%d", ++p->names);
+    } while (attn__symbol_find(p->g, name) >= 0);
+    return p->names;
+}
+
+/* Decides from below what gets a name: what is used twice and not small, and what nests deeply. */
+static void plan_names(printer *p, const int32_t *roots, int n_roots) {
+    count_uses(p, roots, n_roots);
+    for (int at = 0; at < p->g->n; at++) {
+        const attn__node *const node = &p->g->node[at];
         const int uses = p->name[at];
-        int size = 1, height = 1, is_root = 0;
-        for (int r = 0; r < n_roots; r++) {
-            is_root |= roots[r] == at;
-        }
+        int size = 1, height = 1;
         p->name[at] = 0;
         for (int i = 0; uses && is_op(node) && i < node->n; i++) {
             const int arg = node->u.arg[i];
@@ -130,18 +139,11 @@ static void plan_names(printer *p, const int32_t *roots, int n_roots) {
                 height = p->height[arg] + 1;
             }
         }
-        p->size[at] = uses ? (uint8_t)(size < 255 ? size : 255) : 0;
+        p->size[at] = (uint8_t)(size < 255 ? size : 255);
         p->height[at] = (uint8_t)height;
         if (is_op(node) &&
-            ((uses > 1 && size >= NAME_SIZE) || (uses > 0 && !is_root && height >= NAME_HEIGHT))) {
-            do {
-                char name[16];
-                snprintf(name, sizeof name, "t%d", ++p->names);
-                if (attn__symbol_find(g, name) < 0) {
-                    break;
-                }
-            } while (1);
-            p->name[at] = p->names;
+            ((uses > 1 && size >= NAME_SIZE) || (uses > 0 && height >= NAME_HEIGHT))) {
+            p->name[at] = new_name(p);
         }
     }
 }

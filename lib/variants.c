@@ -4,6 +4,7 @@
    are put before that line as named values ("l = 1024; r = 0; q - k <= l && k - q <= r"). */
 #include "expr.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,10 +111,11 @@ enum { N_READIES = sizeof readies / sizeof *readies, MOST = 1 << 16 };
 static int check_number(const ready *v, int i, double x) {
     switch (v->kind) {
     case POSITIVE:
-        return x > 0 && x <= 3.4e38 ? ATTN_OK
-                                    : attn__fail(ATTN_INVALID, v->numbers[i],
-                                                 "%s: %s is %g; it must be finite and above 0",
-                                                 v->name, v->numbers[i], x);
+        return x >= (double)FLT_MIN && x <= (double)FLT_MAX
+                   ? ATTN_OK
+                   : attn__fail(ATTN_INVALID, v->numbers[i],
+                                "%s: %s is %g; it must be above 0 and fit f32", v->name,
+                                v->numbers[i], x);
     case FLAG:
         return x == 0 || x == 1
                    ? ATTN_OK
@@ -129,7 +131,7 @@ static int check_number(const ready *v, int i, double x) {
                             v->numbers[i], x, v->least, most);
 }
 
-/* "document" has a declaration, which stands before the numbers' lines; it has no numbers. */
+/* The variant of the numbers' lines and the text; a text with declarations has no numbers. */
 static int ready_parse(const ready *v, const double *numbers, attn_variant **variant) {
     char text[512];
     int n = 0;

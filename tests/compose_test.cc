@@ -219,12 +219,13 @@ TEST_CASE("ready-made variants refuse numbers that make no sense") {
     const struct {
         const char *name;
         std::vector<double> numbers;
-    } rows[] = {{"window", {-1, 0}},       {"window", {1}},    {"window", {1.5, 0}},
-                {"window", {INFINITY, 0}}, {"prefix", {NAN}},  {"softcap", {0}},
-                {"softcap", {-3}},         {"softcap", {NAN}}, {"softcap", {1e300}},
-                {"dilated", {0}},          {"alibi", {0}},     {"alibi", {1e6}},
-                {"bias", {1, 1, 1, 2}},    {"bias", {1, 1}},   {"relative", {-1}},
-                {"nothing", {}},           {"causal", {1}},    {"relative", {2e9}}};
+    } rows[] = {{"window", {-1, 0}},       {"window", {1}},        {"window", {1.5, 0}},
+                {"window", {INFINITY, 0}}, {"prefix", {NAN}},      {"softcap", {0}},
+                {"softcap", {-3}},         {"softcap", {NAN}},     {"softcap", {1e300}},
+                {"softcap", {1e-300}},     {"dilated", {0}},       {"alibi", {0}},
+                {"alibi", {1e6}},          {"bias", {1, 1, 1, 2}}, {"bias", {1, 1}},
+                {"relative", {-1}},        {"nothing", {}},        {"causal", {1}},
+                {"relative", {2e9}}};
     for (const auto &row : rows) {
         variant v;
         INFO(row.name);
