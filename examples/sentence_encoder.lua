@@ -1,7 +1,7 @@
 -- sentence_encoder.lua: a real model. Six layers of all-MiniLM-L6-v2 with attn doing the attention,
 -- then the same sentences under other variants, one line changed each.
 --
---   luajit examples/sentence_encoder.lua [MODEL_FOLDER]     (or MODEL in the environment; DEV: a device)
+--   luajit examples/sentence_encoder.lua [MODEL_FOLDER]   (or MODEL=FOLDER; DEV names a device)
 --
 -- MODEL_FOLDER has model.safetensors and vocab.txt; examples/quickstart.sh fetches one.
 

@@ -1,10 +1,10 @@
--- encoder.lua: a BERT sentence encoder (all-MiniLM-L6-v2) whose attention is attn's; the rest is plain Lua.
+-- encoder.lua: a BERT sentence encoder (all-MiniLM-L6-v2): attn's attention, the rest plain Lua.
 --
 -- Who calls it: examples/sentence_encoder.lua and tests/lua/encoder_test.lua.
 --
 --   sentences -> tokens -> embeddings [T][384]
 --   6 times:  q k v = x W + b;  o = attention(q, k, v);  x = norm(x + o W + b)
---             x = norm(x + gelu(x W + b) W + b)                                   -> mean over tokens
+--             x = norm(x + gelu(x W + b) W + b)                         -> mean over tokens
 --
 -- All sentences go through at once, packed: T is the sum of their lengths, and q_offsets tells attn
 -- where each begins. Weights are read where the file is mapped; activations are doubles.
@@ -49,7 +49,7 @@ local function linear(x, T, N, w, bias, M)
   return y
 end
 
--- In place: every row of x[T][N] (plus y, if given) to mean 0 and variance 1, then scaled and shifted.
+-- In place: every row of x[T][N] (plus y, if given) to mean 0 and variance 1, scaled and shifted.
 local function norm(x, y, T, N, gain, shift)
   for t = 0, T - 1 do
     local row, other, mean, square = x + t * N, y and y + t * N, 0, 0
@@ -93,7 +93,9 @@ function Encoder:embed(ids, offsets)
       for n = 0, N - 1 do row[n] = word[n] + place[n] + kinds[n] end
     end
   end
-  norm(x, nil, T, N, (self:weight 'embeddings.LayerNorm.weight'), (self:weight 'embeddings.LayerNorm.bias'))
+  local gain = self:weight 'embeddings.LayerNorm.weight'
+  local shift = self:weight 'embeddings.LayerNorm.bias'
+  norm(x, nil, T, N, gain, shift)
   return x, T, N
 end
 
@@ -114,7 +116,8 @@ function Encoder:layer(i, x, T, N, offsets, options)
   local base = ('encoder.layer.%d.'):format(i)
   local part = {}
   for _, name in ipairs {'query', 'key', 'value'} do
-    part[name] = heads(self:project(base .. 'attention.self.' .. name, x, T, N), T, N, options.device)
+    local y = self:project(base .. 'attention.self.' .. name, x, T, N)
+    part[name] = heads(y, T, N, options.device)
   end
   local o, call = attn.attention(part.query, part.key, part.value, {
     variant = options.variant, q_offsets = offsets, k_offsets = offsets})
@@ -124,7 +127,8 @@ function Encoder:layer(i, x, T, N, offsets, options)
   call:free()
   local output = self:project(base .. 'attention.output.dense', y, T, N)
   local function gain(name) return (self:weight(base .. name)) end
-  norm(x, output, T, N, gain 'attention.output.LayerNorm.weight', gain 'attention.output.LayerNorm.bias')
+  norm(x, output, T, N, gain 'attention.output.LayerNorm.weight',
+    gain 'attention.output.LayerNorm.bias')
   local inner, M = self:project(base .. 'intermediate.dense', x, T, N)
   for n = 0, T * M - 1 do inner[n] = inner[n] * 0.5 * (1 + erf(inner[n] * math.sqrt(0.5))) end
   norm(x, self:project(base .. 'output.dense', inner, T, M), T, N,

@@ -1,8 +1,9 @@
--- encoder_test.lua: the sentence encoder against transformers: tests/data/make_encoder_fixture.py wrote
--- the expected values. MODEL names the folder with model.safetensors and vocab.txt.
+-- encoder_test.lua: the sentence encoder against transformers. tests/data/make_encoder_fixture.py
+-- wrote the expected values. MODEL names the folder with model.safetensors and vocab.txt.
 
 local here = arg[0]:match '^(.*/)' or './'
-package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. here .. '../../examples/?.lua;' .. package.path
+package.path = ('%s?.lua;%s../../lua/?.lua;%s../../examples/?.lua;'):format(here, here, here)
+    .. package.path
 local folder = os.getenv 'MODEL'
 if not folder then
     print 'skipped: no model (MODEL names no folder)'
