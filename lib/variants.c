@@ -43,70 +43,38 @@ typedef struct ready {
     const char *text, *about;
 } ready;
 
+// clang-format off
 static const ready readies[] = {
-    {"causal", {0}, 0, WHOLE, 0, "k <= q", "a query sees the keys up to its own position"},
-    {"window",
-     {"l", "r"},
-     2,
-     WHOLE,
-     0,
-     "q - k <= l && k - q <= r",
-     "a query sees l keys to the left of its position and r to the right, and its own"},
-    {"prefix",
-     {"n"},
-     1,
-     WHOLE,
-     0,
-     "k < n || k <= q",
-     "everyone sees the first n keys; beyond them causal"},
-    {"first_keys",
-     {"n", "l"},
-     2,
-     WHOLE,
-     0,
-     "k <= q && (k < n || q - k <= l)",
+    {"causal", {0}, 0, WHOLE, 0, "k <= q",
+     "a query sees the keys up to its own position"},
+    {"window", {"l", "r"}, 2, WHOLE, 0, "q - k <= l && k - q <= r",
+     "a query sees l keys before its position, r behind it, and its own"},
+    {"prefix", {"n"}, 1, WHOLE, 0, "k < n || k <= q",
+     "every query sees the first n keys; beyond them causal"},
+    {"first_keys", {"n", "l"}, 2, WHOLE, 0, "k <= q && (k < n || q - k <= l)",
      "causal: the first n keys and the last l before the query (StreamingLLM, 2309.17453)"},
-    {"alibi",
-     {"H"},
-     1,
-     WHOLE,
-     1,
+    {"alibi", {"H"}, 1, WHOLE, 1,
      "n = int(exp2(floor(log2(H)))); s - (n == H || h < n ? exp2(-8 * (h + 1) / n) : "
      "exp2(-4 * (2 * (h - n) + 1) / n)) * abs(q - k)",
      "a penalty for distance, with the slopes of the ALiBi paper (2108.12409) for H heads"},
-    {"alibi",
-     {0},
-     0,
-     WHOLE,
-     0,
-     "s - slopes[h] * abs(q - k)",
+    {"alibi", {0}, 0, WHOLE, 0, "s - slopes[h] * abs(q - k)",
      "a penalty for distance, with a tensor slopes[H]"},
-    {"softcap", {"c"}, 1, POSITIVE, 0, "c * tanh(s / c)", "scores squeezed into -c..c"},
-    {"dilated", {"n"}, 1, WHOLE, 1, "(q - k) % n == 0", "every n-th key, counted from the query"},
-    {"document",
-     {0},
-     0,
-     WHOLE,
-     0,
-     "i32 ids[2]; ids[b][q] == ids[b][k]",
-     "a query sees the keys of its own document; ids[B][NK], a row before the first key has id 0"},
-    {"bias",
-     {"has_b", "has_h", "has_q", "has_k"},
-     4,
-     FLAG,
-     0,
+    {"softcap", {"c"}, 1, POSITIVE, 0, "c * tanh(s / c)",
+     "scores squeezed into -c..c"},
+    {"dilated", {"n"}, 1, WHOLE, 1, "(q - k) % n == 0",
+     "every n-th key, counted from the query"},
+    {"document", {0}, 0, WHOLE, 0, "i32 ids[2]; ids[b][q] == ids[b][k]",
+     "a query sees the keys of its own document; ids[B][NK]; a row outside the keys has id 0"},
+    {"bias", {"has_b", "has_h", "has_q", "has_k"}, 4, FLAG, 0,
      "s + bias[b * has_b][h * has_h][i * has_q][k * has_k]",
      "a tensor added to the scores; has_x is 0 where its extent is 1"},
-    {"bias", {0}, 0, WHOLE, 0, "s + bias[b][h][i][k]", "a tensor bias[B][H][NQ][NK] added"},
-    {"relative",
-     {"r"},
-     1,
-     WHOLE,
-     0,
-     "s + table[h][max(-r, min(k - q, r)) + r]",
-     "a number per head and distance, table[H][2r+1], added; clamped at distance r"},
+    {"bias", {0}, 0, WHOLE, 0, "s + bias[b][h][i][k]",
+     "a tensor bias[B][H][NQ][NK] added to the scores"},
+    {"relative", {"r"}, 1, WHOLE, 0, "s + table[h][max(-r, min(k - q, r)) + r]",
+     "a number per head and distance added, table[H][2r+1]; beyond r the one at r"},
 };
-enum { N_READIES = sizeof readies / sizeof *readies, MOST = 1 << 16 };
+// clang-format on
+enum { N_READIES = sizeof readies / sizeof *readies };
 
 static int check_number(const ready *v, int i, double x) {
     switch (v->kind) {
@@ -123,7 +91,8 @@ static int check_number(const ready *v, int i, double x) {
                                 v->name, v->numbers[i], x);
     default: break;
     }
-    const double most = strcmp(v->name, "alibi") ? 1 << 30 : MOST;
+    /* log2 in alibi's text is exact enough up to 2^16 heads. */
+    const double most = strcmp(v->name, "alibi") ? 1 << 30 : 1 << 16;
     return x >= v->least && x <= most && x == floor(x)
                ? ATTN_OK
                : attn__fail(ATTN_INVALID, v->numbers[i],
