@@ -215,6 +215,20 @@ TEST_CASE("alibi has the slopes of its paper") {
     }
 }
 
+TEST_CASE("alibi finds the power of two below every number of heads") {
+    const auto f = [](int op, float x) {
+        attn__val32 a, none;
+        memset(&none, 0, sizeof none);
+        a.f = x;
+        return attn__op32(op, VT_F32, a, none, none).f;
+    };
+    int n = 1;
+    for (int H = 1; H <= 1 << 16; H++) {
+        n = 2 * n <= H ? 2 * n : n;
+        REQUIRE(f(OP_exp2, f(OP_floor, f(OP_log2, (float)H))) == (float)n);
+    }
+}
+
 TEST_CASE("ready-made variants refuse numbers that make no sense") {
     const struct {
         const char *name;
