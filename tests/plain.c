@@ -147,7 +147,7 @@ static void forward_row(run *r, int64_t b, int64_t hk, int64_t row, double lse) 
         }
     }
     for (int64_t d = 0; d < r->DV; d++) {
-        o[d] = in_type(r->o_type, o[d]);
+        o[d] = isnan(lse) ? lse : in_type(r->o_type, o[d]); /* NaN even if dropout keeps nothing */
     }
 }
 

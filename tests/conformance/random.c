@@ -63,11 +63,33 @@ static void settle_numbers(uint8_t *c) {
     }
 }
 
+static double work(const uint8_t *c) {
+    static const int rows[] = {8, 8, 12, 64, 128, 1024}, dims[] = {8, 16, 40, 100, 210, 512},
+                     groups[] = {1, 2, 3, 5, 6, 7, 8, 16};
+    return (c[F_BATCH] == 2 ? 4.0 : c[F_BATCH] + 1.0) * (c[F_HEADS] + 1) * groups[c[F_GROUP]] *
+           rows[c[F_NQ]] * rows[c[F_NK]] * (2 * dims[c[F_D]] + 30) * (c[F_CHECK] == C_REPEAT ? 3 : 1);
+}
+
+/* A case takes a few milliseconds, a rare one some ten: sizes that multiply to more are given up in this
+   order. */
+static void settle_sizes(uint8_t *c) {
+    static const struct {
+        feature f;
+        uint8_t most;
+    } order[] = {{F_BATCH, 1}, {F_HEADS, 0}, {F_D, 2}, {F_NK, 2}, {F_GROUP, 1}, {F_BATCH, 0},
+                 {F_NQ, 4},    {F_D, 0},     {F_NK, 1}, {F_GROUP, 0}};
+    for (size_t i = 0; i < sizeof order / sizeof *order && work(c) > 1e7; i++) {
+        uint8_t *const x = &c[order[i].f];
+        *x = *x > order[i].most ? order[i].most : *x;
+    }
+}
+
 void settle(uint8_t c[FEATURE_COUNT]) {
     static const int q_like[] = {F_LQ, F_LDO}, k_like[] = {F_LK, F_LV};
     const int same_batch = LAYOUT_SAME_BATCH - 1; /* without huge */
     settle_check(c);
     settle_numbers(c);
+    settle_sizes(c);
     if (c[F_DIR] == DIR_FWD) {
         c[F_LDO] = c[F_LG] = c[F_DLSE] = c[F_GRADS] = 0;
         if (c[F_WHERE] == WHERE_DOUT) {
