@@ -56,9 +56,9 @@ warnings_of_example() {
         "$1" -x c++ -std=c++17 -Wall -Wextra -Werror -Ilib -fsyntax-only examples/attention.c
 }
 
-for cc in gcc clang clang-19 clang-22; do
+for cc in gcc clang; do
     if ! has "$cc"; then
-        case $cc in gcc | clang) skip "$cc builds the library" "no $cc" ;; esac
+        skip "$cc builds the library" "no $cc"
         continue
     fi
     check "$cc builds the library by the plain line" plain_line "$cc"
@@ -169,13 +169,14 @@ fi
 lua() {
     local folder=$1
     shift
-    (cd "$folder" && env -i "$@" "$(command -v "$luajit")" -e "
+    echo "
         local attn = require 'attn'
         assert(attn.version() == '$(version)', attn.version())
         local q = attn.randn(1, {1, 1, 4, 8}, {seed = 1})
-        local o = attn.attention(q, q, q, {variant = attn.causal()})
-        assert(o:max_error(q) >= 0)
-        print(require 'attn.ffi'.path)")
+        local o = attn.attention(q, q, q, {variant = attn.causal})
+        assert(o[0][0][0]:max_error(q[0][0][0]) == 0, 'the first row sees itself alone')
+        print(require 'attn.ffi'.path)" > "$tmp/require.lua"
+    (cd "$folder" && env -i "$@" "$(command -v "$luajit")" "$tmp/require.lua")
 }
 five_one() {
     same sentence 'lua5.1: attn needs LuaJIT, and this is Lua 5.1: run the script with luajit' \
