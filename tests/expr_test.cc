@@ -210,6 +210,34 @@ TEST_CASE("folding of each rule") {
     }
 }
 
+TEST_CASE("floor and ceil of an i32 quotient are whole, and the same while f32 is exact") {
+    graph fold;
+    graph plain(false);
+    const int floor_f = fold.parse("floor(q / k)"), ceil_f = fold.parse("ceil(q / k)");
+    const int floor_p = plain.parse("floor(q / k)"), ceil_p = plain.parse("ceil(q / k)");
+    REQUIRE(fold.g.node[floor_f].type == VT_I32);
+    REQUIRE(fold.g.node[ceil_f].type == VT_I32);
+    REQUIRE(plain.g.node[ceil_p].type == VT_F32);
+    attn__env env;
+    memset(&env, 0, sizeof env);
+    const std::vector<attn__bound> none;
+    for (int a = -50; a <= 50; a++) {
+        for (int b = -50; b <= 50; b++) {
+            env.leaf[LEAF_q] = a;
+            env.leaf[LEAF_k] = b;
+            const auto x = eval32(&fold, fold.g.n - 1, 0, env, none);
+            const auto y = eval32(&plain, plain.g.n - 1, 0, env, none);
+            INFO(a << " / " << b);
+            REQUIRE(x[(size_t)floor_f].i == (b == 0 ? 0 : (int)y[(size_t)floor_p].f));
+            REQUIRE(x[(size_t)ceil_f].i == (b == 0 ? 0 : (int)y[(size_t)ceil_p].f));
+        }
+    }
+    /* Past 2^24 the f32 quotient is not exact; the folded one is. */
+    env.leaf[LEAF_q] = 16777217;
+    env.leaf[LEAF_k] = 1;
+    CHECK(eval32(&fold, fold.g.n - 1, 0, env, none)[(size_t)floor_f].i == 16777217);
+}
+
 TEST_CASE("constants that leave i32 are refused") {
     for (const char *text :
          {"2147483647 + 1", "-2147483648 - 1", "65536 * 65536", "-(-2147483648)",
