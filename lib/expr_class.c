@@ -2,17 +2,17 @@
 
    Who calls it: the CPU engine and plan.c, mostly through attn__runs.
 
-   Intervals alone lose what conditions say. Here B of `A && B` is judged where A holds, B of `A || B`
-   where it does not, and the arms of a select likewise. Assuming a condition narrows the leaves below
-   it, or leaves a fact about a node or about the difference of two:
+   Intervals alone lose what conditions say. Here B of `A && B` is judged where A holds, B of
+   `A || B` where it does not, and the arms of a select likewise. Assuming a condition narrows the
+   leaves below it, or leaves a fact about a node or about the difference of two:
 
        k <= q && (k < 4 || q - k <= 8)      q in 64..127, k in 128..191
        |         |        |
        assume    assume   judged with k <= 127, k >= 4 and q - k >= 0
        k <= q    k >= 4
 
-   A judgement is remembered with the number of the assumption that last touched a leaf below it; the
-   number is never used again, so a later look-up knows whether it still holds. */
+   A judgement is remembered with the number of the assumption that last touched a leaf below it.
+   No number is used again, so a later look-up knows whether the judgement still holds. */
 #include "expr_range.h"
 
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static int is_end(const attn__node *node) {
     return node->op == OP_leaf || node->op == OP_const || node->op == OP_param;
 }
 
-/* -- Facts ------------------------------------------------------------------------------------------- */
+/* -- Facts ------------------------------------------------------------------------------------- */
 
 static void touch(judge *j, int n) {
     j->assumptions++;
@@ -115,7 +115,7 @@ static attn__range difference(const judge *j, int a, int b, attn__range r) {
     return r;
 }
 
-/* -- Judging one node -------------------------------------------------------------------------------- */
+/* -- Judging one node -------------------------------------------------------------------------- */
 
 /* Without assumptions, once for all nodes. */
 static attn__range plain(judge *j, int n) {
@@ -217,7 +217,7 @@ static attn__range look(judge *j, int n) {
     return r;
 }
 
-/* -- Assuming: 0 where it cannot be ------------------------------------------------------------------ */
+/* -- Assuming: 0 where it cannot be ------------------------------------------------------------ */
 
 /* a < b (or a <= b) holds. */
 static int assume_less(judge *j, int a, int b, int strict) {
@@ -299,7 +299,7 @@ static int assume(judge *j, int n, int truth) {
     return possible;
 }
 
-/* -- Narrowing: node n is in `to`; hands that down to its arguments ----------------------------------- */
+/* -- Narrowing: node n is in `to`; hands that down to its arguments ---------------------------- */
 
 static int narrow_sum(judge *j, const attn__node *node, attn__range r) {
     const int a = node->u.arg[0], b = node->u.arg[1];
@@ -385,7 +385,7 @@ static int narrow(judge *j, int n, attn__range to) {
     return possible;
 }
 
-/* -- The class --------------------------------------------------------------------------------------- */
+/* -- The class --------------------------------------------------------------------------------- */
 
 static void mark_below(judge *j) {
     for (int i = 0; i < j->n; i++) {

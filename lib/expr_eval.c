@@ -3,15 +3,16 @@
    Who calls it: ref.c and the tests (attn__eval, the double oracle), expr_fold.c (attn__op32, the
    arithmetic of every device), vm.c and both evaluators (attn__fetch_*).
 
-   The oracle keeps i32 and bool exact (wrapping, as devices do, where the plan's check was left out)
-   and computes f32 operations in double; only constants, loads, parameters and float() are f32. */
+   The oracle keeps i32 and bool exact (wrapping, as devices do, where the plan's check was left
+   out) and computes f32 operations in double; only constants, loads, parameters and float() are
+   f32. */
 #include "expr.h"
 #include "vm_math.h"
 
 #include <math.h>
 #include <string.h>
 
-/* -- f32 and i32: the rules of vm_math.h ----------------------------------------------------------- */
+/* -- f32 and i32: the rules of vm_math.h ------------------------------------------------------- */
 
 attn__val32 attn__op32(int op, int arg_type, attn__val32 x, attn__val32 y, attn__val32 z) {
     attn__val32 r = {.i = 0};
@@ -36,7 +37,7 @@ attn__val32 attn__op32(int op, int arg_type, attn__val32 x, attn__val32 y, attn_
     return r;
 }
 
-/* -- Loads -------------------------------------------------------------------------------------------- */
+/* -- Loads ------------------------------------------------------------------------------------- */
 
 /* The element's address, or NULL outside the tensor. */
 static const char *element(const attn__bound *t, int n, const int64_t *index) {
@@ -73,7 +74,7 @@ int32_t attn__fetch_i(const attn__bound *t, const attn__symbol *sym, int n, cons
     return sym->bounded && x > sym->hi ? sym->hi : x;
 }
 
-/* -- The oracle: one function for each op ------------------------------------------------------------- */
+/* -- The oracle: one function for each op ------------------------------------------------------ */
 
 static attn__val of_f(double x) {
     return (attn__val){.f = x};

@@ -8,8 +8,8 @@
        s > 0 ? log(s) : 0            d = s > 0 ? 1 / s : 0
        sqrt(s > 0 ? s : 0)           d = s > 0 ? 0.5 / sqrt(...) * 1 : 0      not  inf * 0
 
-   so where an arm is not taken, nothing that happens in it is seen. Where such a 0 hides in a sum, the
-   factor is chosen away by comparing the sum with 0. */
+   so where an arm is not taken, nothing that happens in it is seen. Where such a 0 hides in a sum,
+   the factor is chosen away by comparing the sum with 0. */
 #include "expr.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 enum { NONE = -1 }; /* a derivative that is 0 by structure */
 
-/* -- Sums and products of derivatives; negative numbers but NONE never reach a graph -------------- */
+/* -- Sums and products of derivatives; negative numbers but NONE never reach a graph ----------- */
 
 typedef struct tangent {
     attn_graph *g;
@@ -86,8 +86,8 @@ static int may_be_chosen(const tangent *t, int d, int depth) {
     }
 }
 
-/* The derivative d by a node: d * by (op mul) or d / by (op div), and 0 where d is a chosen 0, whatever
-   `by` is. */
+/* The derivative d by a node: d * by (op mul) or d / by (op div), and 0 where d is a chosen 0,
+   whatever `by` is. */
 static int scaled(tangent *t, int op, int d, int by) {
     enum { FEW = 6 };
     if (d == NONE || is_number(t, d, 0)) {
@@ -108,7 +108,7 @@ static int over(tangent *t, int d, int by) {
     return scaled(t, OP_div, d, by);
 }
 
-/* -- A rule for each op: a are the arguments, d their derivatives, y is the node itself ------------- */
+/* -- A rule for each op: a are the arguments, d their derivatives, y is the node itself -------- */
 
 // clang-format off
 #define RULE(name) static int grad_##name(tangent *t, int y, const int32_t *a, const int *d)
@@ -190,7 +190,7 @@ static int (*const rules[])(tangent *t, int y, const int32_t *a, const int *d) =
 #undef X
 };
 
-/* -- Passes ------------------------------------------------------------------------------------------ */
+/* -- Passes ------------------------------------------------------------------------------------ */
 
 int attn__derivative(attn_graph *g, int root, int target) {
     int *const d = attn__alloc((size_t)(root + 1) * sizeof *d, "derivatives");

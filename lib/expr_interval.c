@@ -78,7 +78,7 @@ static range growing_from_0(int op, range a, double least) {
     return r;
 }
 
-/* -- Arithmetic -------------------------------------------------------------------------------------- */
+/* -- Arithmetic -------------------------------------------------------------------------------- */
 
 #define RULE(name) static range range_##name(int type, const range *a)
 
@@ -145,7 +145,7 @@ RULE(div) {
     return r.lo <= r.hi ? r : attn__range_all(VT_F32);
 }
 
-/* -- Integer divisions, by the sign of the divisor --------------------------------------------------- */
+/* -- Integer divisions, by the sign of the divisor --------------------------------------------- */
 
 typedef range (*by_positive)(range a, range b); /* b.lo >= 1 */
 
@@ -225,7 +225,7 @@ RULE(fmod) {
     return a[0].lo > -least && a[0].hi < least ? a[0] : truncated(a[0], fmax(most - 1, 0));
 }
 
-/* -- f32 functions ----------------------------------------------------------------------------------- */
+/* -- f32 functions ----------------------------------------------------------------------------- */
 
 RULE(pow) {
     (void)type;
@@ -286,7 +286,7 @@ RULE(ceil) {
     return (void)type, of(ceil(a->lo), ceil(a->hi), a->nan);
 }
 
-/* -- Bits -------------------------------------------------------------------------------------------- */
+/* -- Bits -------------------------------------------------------------------------------------- */
 
 /* The least 2^n with -2^n <= both < 2^n. */
 static double power_above(const range *a) {
@@ -346,7 +346,7 @@ RULE(shr) {
                                           : attn__range_all(VT_I32);
 }
 
-/* -- Truth ------------------------------------------------------------------------------------------- */
+/* -- Truth ------------------------------------------------------------------------------------- */
 
 static range truth(int can_be_true, int can_be_false) {
     return of(!can_be_false, can_be_true, 0);

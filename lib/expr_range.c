@@ -1,5 +1,5 @@
-/* expr_range.c: the interval of every node over a box of places, and the check that no i32 operation
-   overflows there.
+/* expr_range.c: the interval of every node over a box of places, and the check that no i32
+   operation overflows there.
 
    Who calls it: expr_compose (can this score be -inf?), problem.c (overflow), expr_class.c. What a
    load gives is known from its elements if they are bound and few, else from declared bounds. */
@@ -27,7 +27,7 @@ static void include(attn__range *r, double x) {
     r->hi = x > r->hi ? x : r->hi;
 }
 
-/* -- Loads ------------------------------------------------------------------------------------------- */
+/* -- Loads ------------------------------------------------------------------------------------- */
 
 /* The indices that lie inside the tensor; `outside` is set where others are possible. Returns how
    many elements they reach. */
@@ -128,7 +128,7 @@ static attn__range range_param(const attn__node *node, const attn__box *box) {
     return single(node->type == VT_F32 ? (double)p->f : p->i);
 }
 
-/* -- Nodes ------------------------------------------------------------------------------------------- */
+/* -- Nodes ------------------------------------------------------------------------------------- */
 
 attn__range attn__range_node(const attn_graph *g, int n, const attn__box *box,
                              const attn__range *arg) {

@@ -1,7 +1,7 @@
 /* sample.c: the scores of a variant without any attention, and a drawing of what it masks.
 
-   Who calls it: the user. A window of rows and keys is walked in strips of VM_WIDTH keys, a strip for
-   all of its rows, by the same vector machine as attention itself. */
+   Who calls it: the user. A window of rows and keys is walked in strips of VM_WIDTH keys, a strip
+   for all of its rows, by the same vector machine as attention itself. */
 #include "vm.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ typedef struct sampler {
     void *scratch;
 } sampler;
 
-/* -- The window -------------------------------------------------------------------------------------- */
+/* -- The window -------------------------------------------------------------------------------- */
 
 static int in_range(const char *name, int64_t x, int64_t lo, int64_t hi) {
     if (x < lo || x > hi) {
@@ -124,7 +124,7 @@ static int sampler_open(sampler *x, const attn_variant *variant, const attn_wind
     return status;
 }
 
-/* -- Strips ------------------------------------------------------------------------------------------- */
+/* -- Strips ------------------------------------------------------------------------------------ */
 
 /* Keys column.. of the window, n of them. */
 static void strip(const sampler *x, int64_t column, int n) {

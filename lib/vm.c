@@ -34,7 +34,7 @@ static int has_args(const attn__node *node) {
     return node->op != OP_leaf && node->op != OP_const && node->op != OP_param;
 }
 
-/* -- Placing ---------------------------------------------------------------------------------------- */
+/* -- Placing ----------------------------------------------------------------------------------- */
 
 static int32_t small(int64_t x) {
     return x > -65536 && x < 65536 ? (int32_t)x : IRREGULAR;
@@ -90,7 +90,7 @@ static void put(writer *w, int n) {
     }
 }
 
-/* -- Writing ---------------------------------------------------------------------------------------- */
+/* -- Writing ----------------------------------------------------------------------------------- */
 
 static vm_step *emit(writer *w, int phase, int kind, const attn__node *node) {
     vm_step *const t = &w->vm->code[phase].step[w->vm->code[phase].n++];

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq"))),        \
+                             apply_to = function)
 #else
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq")
 #endif

@@ -15,7 +15,7 @@
 typedef float T_f __attribute__((may_alias));
 typedef int32_t T_i __attribute__((may_alias));
 
-/* The value of every lane; where a rule has a slow side, a second loop mends the lanes that need it. */
+/* The value of every lane; where a rule has a slow side, a second loop mends the lanes in need. */
 #define X(op, type, R, A, value)                                                                   \
     static void op##_##type(void *restrict to, const void *x, const void *y, const void *z,        \
                             int n) {                                                               \

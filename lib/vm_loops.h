@@ -1,6 +1,6 @@
 /* vm_loops.h: the tables of loops that the vector machine runs.
 
-   Who calls it: vm.c picks a table; vm_base.c, vm_avx2.c and vm_avx512.c fill one each by vm_lanes.h.
+   Who calls it: vm.c picks a table; vm_base.c, vm_avx2.c and vm_avx512.c fill one each.
    A loop writes `to`, which is none of the others, from up to three arguments; what a rule does not
    want may be any readable row. Every table gives the same bits. */
 #ifndef ATTN_VM_LOOPS_H

@@ -1,9 +1,9 @@
 /* vm_math.h: every operation on f32 and i32 as straight-line code, one value at a time.
 
-   Who calls it: expr_eval.c (attn__op32: folding), vm_lanes.c (128 values at a time), the CPU engine.
-   One list, VM_RULES at the end, says what each op computes; both users expand it, so they agree bit
-   for bit. No libm function that may differ between machines is called: sqrtf and fmodf are exact by
-   their definition, everything else is arithmetic that IEEE 754 fixes. Choices are written as `?:` of
+   Who calls it: expr_eval.c (attn__op32: folding) and vm_lanes.h (a row at a time). One list,
+   VM_RULES at the end, says what each op computes; both users expand it, so they agree bit for bit.
+   No libm function that may differ between machines is called: sqrtf and fmodf are exact by their
+   definition, everything else is arithmetic that IEEE 754 fixes. Choices are written as `?:` of
    computed values, so that loops over these functions become vector code.
 
    Worst errors in ulp, measured over every f32 (sin, cos: every third; pow: 4 million pairs):
@@ -49,7 +49,7 @@ static inline float vm_copysign(float x, float y) {
 #define VM_ROUND   0x1.8p23f
 #define VM_ROUND64 0x1.8p52
 
-/* -- i32: wraps; the divisions are exact in double ----------------------------------------------- */
+/* -- i32: wraps; the divisions are exact in double --------------------------------------------- */
 
 static inline int32_t vm_wrap(uint32_t u) {
     return (int32_t)u;
@@ -74,7 +74,7 @@ static inline int32_t vm_floordiv(int32_t a, int32_t b) {
     return b == 0 ? 0 : b == -1 ? vm_wrap(0u - (uint32_t)a) : q;
 }
 
-/* -- f32: conversions and rounding ---------------------------------------------------------------- */
+/* -- f32: conversions and rounding ------------------------------------------------------------- */
 
 static inline int32_t vm_int(float x) {
     const float safe = x >= -0x1p31f && x < 0x1p31f ? x : 0.0f;
@@ -98,7 +98,7 @@ static inline float vm_max(float a, float b) {
     return a == a && (b > a || b != b) ? b : a;
 }
 
-/* -- exp, exp2: x = k ln 2 + r, then 2^k times a polynomial of r ---------------------------------- */
+/* -- exp, exp2: x = k ln 2 + r, then 2^k times a polynomial of r ------------------------------- */
 
 /* p * 2^n for n in -300..254 by two factors, rounded once. */
 static inline float vm_scale(float p, int32_t n) {
@@ -134,7 +134,7 @@ static inline float vm_exp2(float x) {
     return vm_scale(1.0f + r * p, vm_wrap(vm_bits(t) - vm_bits(VM_ROUND)));
 }
 
-/* -- log, log2: x = 2^k (1 + f) with 1 + f in [sqrt 1/2, sqrt 2), s = f / (2 + f) ------------------ */
+/* -- log, log2: x = 2^k (1 + f) with 1 + f in [sqrt 1/2, sqrt 2), s = f / (2 + f) -------------- */
 
 typedef struct vm_log_parts {
     float k, f, s, tail; /* log(1 + f) = f - f^2/2 + s (f^2/2 + tail) */
@@ -186,7 +186,7 @@ static inline float vm_tanh(float x) {
     return vm_copysign(a < 0.625f ? small : large, x);
 }
 
-/* -- sin, cos, pow: in double, rounded once ---------------------------------------------------------- */
+/* -- sin, cos, pow: in double, rounded once ---------------------------------------------------- */
 
 /* sin(q pi/2 + r) for |r| <= pi/4. */
 static inline float vm_sin_part(uint64_t q, double r) {
@@ -282,7 +282,7 @@ static inline float vm_pow(float x, float y) {
     return y == 0.0f || x == 1.0f ? 1.0f : x < 0.0f && !whole ? NAN : signed_size;
 }
 
-/* -- f32 remainders: exact in double while the quotient is below 2^29, else by libm, also exact ------ */
+/* -- f32 remainders: exact in double while the quotient is below 2^29, else by libm, also exact  */
 
 static inline int vm_fmod_far(float x, float y) {
     return !((double)vm_abs(x) < (double)vm_abs(y) * 0x1p29 && vm_abs(y) < INFINITY);
@@ -302,10 +302,10 @@ static inline float vm_to_mod(float r, float y) {
     return r == 0.0f ? zero : (r < 0.0f) != (y < 0.0f) ? r + y : r;
 }
 
-/* -- The rules ------------------------------------------------------------------------------------------ */
+/* -- The rules --------------------------------------------------------------------------------- */
 
-/* X(op, argument type, result, argument, value): `f` and `i` say which member of attn__val32 counts;
-   the arguments are a, b, c. Bools follow the i32 rule. select moves bits.
+/* X(op, argument type, result, argument, value): `f` and `i` say which member of attn__val32
+   counts; the arguments are a, b, c. Bools follow the i32 rule. select moves bits.
    Y(op, argument type, result, argument, far, fast, slow): slow where far, else fast. */
 #define VM_RULES(X, Y)                                                                             \
     X(neg, F32, f, f, -a)                                                                          \

@@ -1,5 +1,5 @@
-// grad_test.cc: symbolic derivatives against central differences of the double oracle, and what must
-// be 0 where a select chose so.
+// grad_test.cc: symbolic derivatives against central differences of the double oracle, and what
+// must be 0 where a select chose so.
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #else

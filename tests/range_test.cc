@@ -1,5 +1,5 @@
-// range_test.cc: intervals and block classes against brute force: never wrong on random expressions,
-// exact on every ready-made variant; runs of keys; refusals of i32 overflow.
+// range_test.cc: intervals and block classes against brute force: never wrong on random
+// expressions, exact on every ready-made variant; runs of keys; refusals of i32 overflow.
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #else

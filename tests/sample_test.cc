@@ -1,5 +1,5 @@
-// sample_test.cc: windows on a variant (attn_variant_sample, attn_variant_picture), and how captures
-// are found and refused.
+// sample_test.cc: windows on a variant (attn_variant_sample, attn_variant_picture), and how
+// captures are found and refused.
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #else

@@ -140,7 +140,7 @@ attn__bound row_of(const void *data, int type, int64_t n) {
     return t;
 }
 
-// One op over lanes read from three tensors, against attn__op32. Returns how many lanes it compared.
+// One op over lanes read from three tensors, against attn__op32. Returns the number of lanes.
 int check_op(int op, int type) {
     graph x;
     int32_t arg[3] = {-1, -1, -1};
