@@ -171,21 +171,31 @@ static int overflow(const attn_graph *g, int n, const attn__range *r) {
     return status;
 }
 
-int attn__check_overflow(const attn_graph *g, int root, const attn__box *box) {
-    attn__range *const range = attn__alloc((size_t)(root + 1) * sizeof *range, "ranges");
-    uint8_t *const need = attn__alloc((size_t)root + 1, "ranges");
-    int status = range && need ? ATTN_OK : ATTN_MEMORY;
-    if (status >= 0) {
-        attn__need(g, root, need);
-    }
-    for (int i = 0; i <= root && status >= 0; i++) {
+static int find_overflow(const attn_graph *g, int root, const attn__box *box, attn__range *range,
+                         uint8_t *need) {
+    attn__need(g, root, need);
+    for (int i = 0; i <= root; i++) {
         const attn__range r = from_arguments(g, i, box, range);
         range[i] = attn__range_wrap(g->node[i].type, r);
         if (need[i] && g->node[i].type == VT_I32 && !attn__range_fits(&r)) {
-            status = overflow(g, i, &r);
+            return overflow(g, i, &r);
         }
     }
+    return ATTN_OK;
+}
+
+int attn__check_overflow(const attn_graph *g, int root, const attn__box *box) {
+    enum { SMALL = 512 }; /* nodes that need no malloc: runs come here, too */
+    if (root < SMALL) {
+        attn__range range[SMALL];
+        uint8_t need[SMALL];
+        return find_overflow(g, root, box, range, need);
+    }
+    attn__range *const range = attn__alloc((size_t)(root + 1) * (sizeof *range + 1), "ranges");
+    if (!range) {
+        return ATTN_MEMORY;
+    }
+    const int status = find_overflow(g, root, box, range, (uint8_t *)(range + root + 1));
     free(range);
-    free(need);
     return status;
 }

@@ -49,8 +49,7 @@ static int fits(const char *name, const attn__view *t, int64_t b, int64_t h, int
     return ATTN_OK;
 }
 
-/* -- Scalars
- * ----------------------------------------------------------------------------------------- */
+/* -- Scalars ----------------------------------------------------------------------------------- */
 
 static int read_scalars(const reader *r, int direction) {
     const attn_call *const c = r->call;
@@ -80,8 +79,7 @@ static int read_scalars(const reader *r, int direction) {
     return attn__dropout_in(c, r->planning, p);
 }
 
-/* -- q, k, v: who is packed, and every size
- * ---------------------------------------------------------- */
+/* -- q, k, v: who is packed, and every size ---------------------------------------------------- */
 
 static int read_input(const reader *r, const attn_tensor *t, const char *name, int packed,
                       const attn_tensor *offsets, attn__view *view) {
@@ -151,8 +149,7 @@ static int read_inputs(const reader *r) {
     return ATTN_OK;
 }
 
-/* -- Lengths
- * ----------------------------------------------------------------------------------------- */
+/* -- Lengths ----------------------------------------------------------------------------------- */
 
 /* Reads i32 [n], where n = -1 takes what is there (at least 1) and tells it. */
 static int read_i32(const reader *r, const attn_tensor *t, const char *name, const char *shape,
@@ -192,8 +189,7 @@ static int read_lengths(const reader *r) {
                     &p->has_k_used);
 }
 
-/* -- Origins and totals
- * ------------------------------------------------------------------------------ */
+/* -- Origins and totals ------------------------------------------------------------------------ */
 
 /* `size` entries from `origin` on, of `total`; total 0: this call is the whole. */
 static int read_total(const char *name, const char *total_name, int64_t origin, int64_t size,
@@ -245,8 +241,7 @@ int attn__origins_in(const attn_call *c, attn__problem *p) {
     return ATTN_OK;
 }
 
-/* -- Results and gradients
- * --------------------------------------------------------------------------- */
+/* -- Results and gradients --------------------------------------------------------------------- */
 
 /* [B][H][N][D] or [T][H][D]. */
 static int read_rows(const reader *r, const attn_tensor *t, const char *name, int packed,
@@ -305,8 +300,7 @@ static int read_results(const reader *r) {
     return fits("dv", &p->dv, Bk, p->HK, p->TK, p->DV);
 }
 
-/* -- Sink, scales, blocks
- * ---------------------------------------------------------------------------- */
+/* -- Sink, scales, blocks ---------------------------------------------------------------------- */
 
 static int read_sink(const reader *r) {
     attn__problem *const p = r->p;
@@ -380,8 +374,7 @@ static int read_blocks(const reader *r) {
     return ATTN_OK;
 }
 
-/* -- The variant
- * ------------------------------------------------------------------------------------- */
+/* -- The variant ------------------------------------------------------------------------------- */
 
 static attn__range upto(double lo, double hi) {
     return (attn__range){lo, hi < lo ? lo : hi, 0};
@@ -408,6 +401,15 @@ static int check_overflow(const attn__problem *p) {
     return attn__check_overflow(g, p->variant->mask, &box);
 }
 
+/* A run may bring another value than its plan. */
+static int has_i32_parameter(const attn_graph *g) {
+    int any = 0;
+    for (int i = 0; i < g->n_symbols; i++) {
+        any |= g->symbol[i].rank == 0 && g->symbol[i].type == VT_I32;
+    }
+    return any;
+}
+
 int attn__problem_new(const attn_device *device, int direction, const attn_call *call,
                       const attn_variant *variant, int planning, attn__bound *bound,
                       attn__problem *problem) {
@@ -431,8 +433,11 @@ int attn__problem_new(const attn_device *device, int direction, const attn_call 
                         &problem->v_scale_heads));
     ATTN_TRY(read_blocks(&r));
     ATTN_TRY(attn__bind(variant, c.captures, c.n_captures, planning, bound));
+    if (planning || has_i32_parameter(&variant->graph)) {
+        ATTN_TRY(check_overflow(problem));
+    }
     if (planning) {
-        return check_overflow(problem);
+        return ATTN_OK;
     }
     const char *const check = getenv("ATTN_CHECK");
     return check && strcmp(check, "1") == 0 ? attn__check_lengths(problem) : ATTN_OK;

@@ -272,6 +272,26 @@ TEST_CASE("every refusal has its status and names its argument") {
     REQUIRE(attn_plan_new(device.d, ATTN_FORWARD, &f.c, overflow.v, &plan) == ATTN_VARIANT);
 }
 
+TEST_CASE("a run may not bring an i32 parameter that overflows what the plan's did not") {
+    const Variant variant("i32 w; k < q - w ? s : -inf");
+    const Device device("cpu");
+    Call call;
+    call.fill();
+    call.capture("w", nullptr, nullptr);
+    attn_plan *plan = nullptr;
+    attn_plan_info info{};
+    info.size = sizeof info;
+    REQUIRE(attn_plan_new(device.d, ATTN_FORWARD, &call.c, variant.v, &plan) == ATTN_OK);
+    REQUIRE(attn_plan_query(plan, &info) == ATTN_OK);
+    std::vector<char> workspace(info.workspace + 64);
+    void *const at = reinterpret_cast<void *>(
+        (reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+    CHECK(attn_run(plan, &call.c, at, nullptr) == ATTN_OK);
+    call.captures[0].number = INT32_MIN;
+    CHECK(attn_run(plan, &call.c, at, nullptr) == ATTN_VARIANT);
+    attn_plan_release(plan);
+}
+
 TEST_CASE("f64 is the oracle's alone") {
     const Variant variant("s");
     Call call;
