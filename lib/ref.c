@@ -68,8 +68,8 @@ static size_t lay_out(attn__ref_work *w, char *base) {
     w->visible = take(base, &used, p->NK);
     w->keep = take(base, &used, p->NK);
     w->q = take(base, &used, p->D * real);
-    w->k = take(base, &used, p->D * real);
-    w->v = take(base, &used, p->DV * real);
+    w->k = take(base, &used, p->NK * p->D * real);
+    w->v = take(base, &used, p->NK * p->DV * real);
     w->o = take(base, &used, p->DV * real);
     if (p->direction == ATTN_FORWARD) {
         return used;
@@ -124,6 +124,10 @@ static void run_group(attn__ref_work *w) {
     const attn__problem *const p = w->p;
     const int64_t group = p->H / p->HK, nk = w->seq.nk;
     const int backward = p->direction == ATTN_BACKWARD;
+    for (int64_t j = 0; j < nk; j++) {
+        attn__ref_load(w->k + j * p->D, &p->k, w->seq.kb, w->hk, w->seq.k_row + j);
+        attn__ref_load(w->v + j * p->DV, &p->v, w->seq.kb, w->hk, w->seq.k_row + j);
+    }
     if (backward) {
         memset(w->dk, 0, (size_t)(nk * p->D) * sizeof *w->dk);
         memset(w->dv, 0, (size_t)(nk * p->DV) * sizeof *w->dv);

@@ -24,13 +24,14 @@ typedef struct attn__ref_work {
     attn__seq seq;
     int64_t b, h, hk;
     attn__env env;
-    attn__val *val;          /* [g->n] */
-    double *s, *score;       /* [NK] */
-    uint8_t *visible, *keep; /* [NK] */
-    double *q, *k, *dq;      /* [D] */
-    double *v, *o, *dout;    /* [DV] */
-    double *dk, *dv;         /* [NK][D], [NK][DV]: sums over the query heads of a key head */
-    double *dsink;           /* [H] */
+    attn__val *val;                  /* [g->n] */
+    double *s, *score;               /* [NK] */
+    uint8_t *visible, *keep;         /* [NK] */
+    double *q, *dq;                  /* [D] */
+    double *o, *dout;                /* [DV] */
+    double *k, *v;                   /* [NK][D], [NK][DV]: the key head's rows */
+    double *dk, *dv;                 /* the same: sums over the query heads of the key head */
+    double *dsink;                   /* [H] */
     double *grad[ATTN__MAX_SYMBOLS]; /* of the shape of symbol i, compact; NULL: not wanted */
 } attn__ref_work;
 
@@ -38,7 +39,8 @@ typedef struct attn__ref_work {
    the gradients of what the variant reads. */
 void attn__ref_forward_row(attn__ref_work *w, int64_t row);
 void attn__ref_backward_row(attn__ref_work *w, int64_t row);
-/* One row of a result, rounded; nothing if it is absent. */
+/* One row of a tensor; a result is rounded, and nothing is done if it is absent. */
+void attn__ref_load(double *to, const attn__view *t, int64_t b, int64_t h, int64_t row);
 void attn__ref_store(const attn__view *t, int64_t b, int64_t h, int64_t row, const double *from);
 
 #endif

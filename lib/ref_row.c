@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-static void load_row(double *to, const attn__view *t, int64_t b, int64_t h, int64_t row) {
+void attn__ref_load(double *to, const attn__view *t, int64_t b, int64_t h, int64_t row) {
     const char *const at = attn__at(t, b, h, row);
     if (t->type == ATTN_F64) {
         memcpy(to, at, (size_t)t->n[3] * sizeof *to);
@@ -38,12 +38,20 @@ void attn__ref_store(const attn__view *t, int64_t b, int64_t h, int64_t row, con
     }
 }
 
+/* Four sums, so that one addition need not wait for the other. */
 static double dot(const double *a, const double *b, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        sum += a[i] * b[i];
+    double sum[4] = {0};
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        sum[0] += a[i] * b[i];
+        sum[1] += a[i + 1] * b[i + 1];
+        sum[2] += a[i + 2] * b[i + 2];
+        sum[3] += a[i + 3] * b[i + 3];
     }
-    return sum;
+    for (; i < n; i++) {
+        sum[0] += a[i] * b[i];
+    }
+    return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
 /* Marks the keys that the block list gives this row's block; all of them without a list. */
@@ -90,15 +98,14 @@ static int64_t row_scores(attn__ref_work *w, int64_t row) {
     const attn__seq *const seq = &w->seq;
     int64_t n = 0;
     mark_listed(w, row);
-    load_row(w->q, &p->q, seq->qb, w->h, seq->q_row + row);
+    attn__ref_load(w->q, &p->q, seq->qb, w->h, seq->q_row + row);
     w->env.leaf[LEAF_i] = (int32_t)(seq->i0 + row);
     w->env.leaf[LEAF_q] = (int32_t)(seq->q0 + row);
     for (int64_t j = 0; j < seq->nk; j++) {
         if (!w->visible[j]) {
             continue;
         }
-        load_row(w->k, &p->k, seq->kb, w->hk, seq->k_row + j);
-        w->s[j] = pair_scale(w, row, j) * dot(w->q, w->k, p->D);
+        w->s[j] = pair_scale(w, row, j) * dot(w->q, w->k + j * p->D, p->D);
         eval(w, ATTN__REF_SCORE, j);
         w->score[j] = w->val[w->st->score].f;
         w->visible[j] = w->val[w->st->mask].i && w->s[j] != -INFINITY && w->score[j] != -INFINITY;
@@ -143,9 +150,8 @@ void attn__ref_forward_row(attn__ref_work *w, int64_t row) {
             const double e = exp(w->score[j] - m);
             l += e;
             const double factor = e * drop_factor(p) * v_scale(w, j);
-            load_row(w->v, &p->v, seq->kb, w->hk, seq->k_row + j);
             for (int64_t i = 0; w->keep[j] && i < p->DV; i++) {
-                w->o[i] += factor * w->v[i];
+                w->o[i] += factor * w->v[j * p->DV + i];
             }
         }
     }
@@ -184,14 +190,12 @@ static void add_sites(attn__ref_work *w, double g) {
 /* One visible pair with probability pr; rest = dlse - do . o. */
 static void backward_pair(attn__ref_work *w, int64_t row, int64_t j, double pr, double rest) {
     const attn__problem *const p = w->p;
-    const attn__seq *const seq = &w->seq;
+    const double *const k = w->k + j * p->D, *const v = w->v + j * p->DV;
     double *const dk = w->dk + j * p->D, *const dv = w->dv + j * p->DV;
-    load_row(w->k, &p->k, seq->kb, w->hk, seq->k_row + j);
-    load_row(w->v, &p->v, seq->kb, w->hk, seq->k_row + j);
     double g = rest;
     if (w->keep[j]) {
         const double factor = drop_factor(p) * v_scale(w, j);
-        g += factor * dot(w->dout, w->v, p->DV);
+        g += factor * dot(w->dout, v, p->DV);
         for (int64_t i = 0; i < p->DV; i++) {
             dv[i] += pr * factor * w->dout[i];
         }
@@ -201,7 +205,7 @@ static void backward_pair(attn__ref_work *w, int64_t row, int64_t j, double pr, 
     add_sites(w, g);
     const double ds = g * w->val[w->st->adjoint->ds].f * pair_scale(w, row, j);
     for (int64_t i = 0; i < p->D; i++) {
-        w->dq[i] += ds * w->k[i];
+        w->dq[i] += ds * k[i];
         dk[i] += ds * w->q[i];
     }
 }
@@ -213,8 +217,8 @@ void attn__ref_backward_row(attn__ref_work *w, int64_t row) {
     const double sink = sink_of(w);
     row_scores(w, row);
     row_dropout(w, row);
-    load_row(w->o, &p->o, seq->qb, w->h, at);
-    load_row(w->dout, &p->dout, seq->qb, w->h, at);
+    attn__ref_load(w->o, &p->o, seq->qb, w->h, at);
+    attn__ref_load(w->dout, &p->dout, seq->qb, w->h, at);
     const double lse = attn__get(attn__at(&p->lse, seq->qb, w->h, at), p->lse.type);
     double rest = -dot(w->dout, w->o, p->DV);
     if (p->dlse.type) {
