@@ -168,8 +168,7 @@ int attn__device_check(const attn_device *device) {
                   : attn__fail(ATTN_INVALID, "device", "device is NULL; a handle is wanted");
 }
 
-/* -- Memory
- * ------------------------------------------------------------------------------------------ */
+/* -- Memory ------------------------------------------------------------------------------------ */
 
 int attn_buffer_new(attn_device *device, uint64_t bytes, void **pointer) {
     ATTN_TRY(attn__device_check(device));
@@ -207,8 +206,7 @@ void attn_buffer_release(attn_device *device, void *pointer) {
     }
 }
 
-/* -- Streams: a host has NULL alone, and work is done when a call returns
- * ---------------------------- */
+/* -- Streams: a host has NULL alone, and work is done when a call returns ---------------------- */
 
 int attn__stream_check(const attn_device *device, const void *stream) {
     if (stream) {

@@ -56,8 +56,7 @@ static inline float float_of(uint32_t u) {
     return x;
 }
 
-/* -- Small floats: one decoder and one encoder; M mantissa bits, K the kind of specials
- * ------------ */
+/* -- Small floats: one decoder and one encoder; M mantissa bits, K the kind of specials -------- */
 
 enum kind { IEEE, FN, FNUZ };
 
@@ -126,8 +125,7 @@ uint16_t attn__f32_to_f16(float x) {
 #define f32_to_e5m2(x)     (uint8_t) encode(x, 8, 2, 15, IEEE)
 #define f32_to_e5m2fnuz(x) (uint8_t) encode(x, 8, 2, 16, FNUZ)
 
-/* -- Integers: to nearest even, saturating; NaN gives 0
- * -------------------------------------------- */
+/* -- Integers: to nearest even, saturating; NaN gives 0 ---------------------------------------- */
 
 static inline double clamp(double x, double lo, double hi) {
     return x >= lo ? (x <= hi ? rint(x) : hi) : x < lo ? lo : 0;
@@ -139,8 +137,7 @@ static inline uint8_t to_u8(double x) {
     return (uint8_t)clamp(x, 0, 255);
 }
 
-/* -- n elements
- * ------------------------------------------------------------------------------------ */
+/* -- n elements -------------------------------------------------------------------------------- */
 
 /* X(NAME, C type, to f32, from f32) */
 #define CONVERSIONS(X)                                                                             \
@@ -206,8 +203,7 @@ void attn__store_f32(void *to, int type, int64_t step, const float *from, int64_
     }
 }
 
-/* -- One element
- * ----------------------------------------------------------------------------------- */
+/* -- One element ------------------------------------------------------------------------------- */
 
 double attn__get(const void *at, int type) {
     if (type == ATTN_F64) {

@@ -19,8 +19,7 @@ static const char *direction_name(const attn__problem *p) {
     return p->direction == ATTN_FORWARD ? "forward" : "backward";
 }
 
-/* -- The log
- * ----------------------------------------------------------------------------------------- */
+/* -- The log ----------------------------------------------------------------------------------- */
 
 /* Text as the inside of a JSON string; NULL without memory. Released by free. */
 static char *json_text(const char *text) {
@@ -74,8 +73,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* -- Plans
- * ------------------------------------------------------------------------------------------- */
+/* -- Plans ------------------------------------------------------------------------------------- */
 
 static int plan_fill(attn_plan *plan, int direction, const attn_call *shapes,
                      const attn_variant *variant) {
@@ -138,8 +136,7 @@ void attn_plan_release(attn_plan *plan) {
     }
 }
 
-/* -- What a plan tells
- * ------------------------------------------------------------------------------- */
+/* -- What a plan tells ------------------------------------------------------------------------- */
 
 enum { BLOCK = 128 }; /* rows and keys of a block that is counted */
 
@@ -206,8 +203,7 @@ int attn_plan_query(const attn_plan *plan, attn_plan_info *info) {
     return attn__struct_out(info, &all, sizeof all, "attn_plan_info");
 }
 
-/* -- Runs
- * -------------------------------------------------------------------------------------------- */
+/* -- Runs -------------------------------------------------------------------------------------- */
 
 static int same_tensors(const attn__problem *plan, const attn__problem *run) {
 #define ROW(name)                                                                                  \

@@ -65,8 +65,7 @@ float attn__scale_at(const attn__view *t, int heads, const attn__problem *p, int
     return x;
 }
 
-/* -- Rows that no sequence uses
- * ---------------------------------------------------------------------- */
+/* -- Rows that no sequence uses ---------------------------------------------------------------- */
 
 /* Rows [row, end) of batch entry b, every head. */
 static void clear(const attn__view *t, int64_t b, int64_t row, int64_t end, double value) {
@@ -144,8 +143,7 @@ void attn__clear_unused(const attn__problem *p) {
     }
 }
 
-/* -- ATTN_CHECK=1: lengths validated instead of clamped
- * ---------------------------------------------- */
+/* -- ATTN_CHECK=1: lengths validated instead of clamped ---------------------------------------- */
 
 /* One side: offsets rise within 0..T, no sequence is longer than N, none uses more than it has. */
 static int check_side(const attn__problem *p, int is_q) {

@@ -106,8 +106,7 @@ int attn__struct_out(void *to, const void *from, size_t known, const char *name)
     return ATTN_OK;
 }
 
-/* -- The log: one JSON object a line, written by one call of write
- * --------------------------------- */
+/* -- The log: one JSON object a line, written by one call of write ----------------------------- */
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t log_once = PTHREAD_ONCE_INIT;
