@@ -32,7 +32,7 @@ void attn__ref_load(double *to, const attn__view *t, int64_t b, int64_t h, int64
 }
 
 void attn__ref_store(const attn__view *t, int64_t b, int64_t h, int64_t row, const double *from) {
-    char *const at = attn__at(t, b, h, row);
+    char *const at = t->type ? attn__at(t, b, h, row) : NULL;
     for (int64_t i = 0; t->type && i < t->n[3]; i++) {
         attn__set(at + i * t->bytes, t->type, from[i]);
     }
