@@ -10,6 +10,7 @@
 extern "C" {
 #include "attn_int.h"
 }
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -13,6 +13,7 @@
 #include <functional>
 #include <limits>
 #include <list>
+#include <thread>
 #include <unistd.h>
 
 namespace {
@@ -284,8 +285,8 @@ TEST_CASE("a run may not bring an i32 parameter that overflows what the plan's d
     REQUIRE(attn_plan_new(device.d, ATTN_FORWARD, &call.c, variant.v, &plan) == ATTN_OK);
     REQUIRE(attn_plan_query(plan, &info) == ATTN_OK);
     std::vector<char> workspace(info.workspace + 64);
-    void *const at = reinterpret_cast<void *>(
-        (reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+    void *const at =
+        reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
     CHECK(attn_run(plan, &call.c, at, nullptr) == ATTN_OK);
     call.captures[0].number = INT32_MIN;
     CHECK(attn_run(plan, &call.c, at, nullptr) == ATTN_VARIANT);
@@ -615,6 +616,18 @@ TEST_CASE("status names, versions, struct sizes") {
     REQUIRE(attn_sizeof("attn_window") == sizeof(attn_window));
     REQUIRE(attn_sizeof("attn_nothing") == 0);
     REQUIRE(attn_sizeof(nullptr) == 0);
+    // A failure is its thread's own.
+    REQUIRE(attn_plan_query(nullptr, nullptr) == ATTN_INVALID);
+    const std::string here = attn_error();
+    std::string fresh = "?", there;
+    std::thread([&] {
+        fresh = attn_error();
+        attn_log(nullptr, 7);
+        there = attn_error();
+    }).join();
+    REQUIRE(fresh.empty());
+    REQUIRE(there.find("level is 7") == 0);
+    REQUIRE(attn_error() == here);
 }
 
 TEST_CASE("the log has a line per plan and per run") {
