@@ -1,7 +1,7 @@
 /* main.c: the conformance suite: one list and one random generator for every device.
 
        conformance [--device NAME] [--list] [--random N] [--seed S] [--case TEXT] [--long]
-                   [--only TEXT] [--json FILE] [--cover] [--help]
+                   [--only TEXT] [--json FILE] [--cover] [--stop] [--help]
 
    Without --list, --random and --case it runs the list and 1,000 random cases. A failure is printed as
    a command that repeats it. docs/conformance.md tells the rules and the JSON.
@@ -23,7 +23,7 @@ typedef struct options {
     const char *device, *only, *json, *one;
     long random;
     uint64_t seed;
-    int list, many, cover;
+    int list, many, cover, stop;
 } options;
 
 typedef struct tally {
@@ -131,8 +131,10 @@ static void run_line(tally *t, const char *name, const char *line) {
     run_point(t, name, &p);
 }
 
+static int stopped(const tally *t) { return t->o->stop && t->failed > 0; }
+
 static void run_list(tally *t) {
-    for (const listed *x = suite_list; x->name; x++) {
+    for (const listed *x = suite_list; x->name && !stopped(t); x++) {
         if (!t->o->only || strstr(x->name, t->o->only)) {
             run_line(t, x->name, x->line);
         }
@@ -142,7 +144,7 @@ static void run_list(tally *t) {
 static void run_random(tally *t) {
     drawer *const d = drawer_new(t->o->seed);
     long pairs, all_pairs, triples;
-    for (long i = 0; i < t->o->random; i++) {
+    for (long i = 0; i < t->o->random && !stopped(t); i++) {
         char name[64];
         point p;
         drawer_next(d, &p);
@@ -163,10 +165,11 @@ static int help(void) {
     const char *name, *about;
     char kind[200];
     printf("conformance [--device NAME] [--list] [--random N] [--seed S] [--case TEXT] [--long]\n"
-           "            [--only TEXT] [--json FILE] [--cover]\n\n"
+           "            [--only TEXT] [--json FILE] [--cover] [--stop]\n\n"
            "--list    the fixed list; --only: those whose name contains TEXT\n"
            "--random  N cases drawn from --seed S (default 1); --cover: drawn and counted, not run\n"
            "--long    the list and 20,000 random cases\n"
+           "--stop    at the first failure\n"
            "--case    one case, a line of these fields:\n\n");
     for (int i = 0; point_describe(i, &name, kind, &about); i++) {
         printf("  %-9s %s\n            %s\n", name, about, kind);
@@ -200,6 +203,7 @@ static int read_options(int argc, char **argv, options *o) {
             known = strcmp(a, "--list") == 0   ? (o->list = 1)
                     : strcmp(a, "--long") == 0 ? (o->many = 1)
                     : strcmp(a, "--cover") == 0 ? (o->cover = 1)
+                    : strcmp(a, "--stop") == 0  ? (o->stop = 1)
                                                 : 0;
         }
         if (!known) {

@@ -71,7 +71,7 @@ static void bias(writer *w, char *to, size_t room) {
         n[i] = has[i] ? whole[i] : 1;
     }
     add(to, room, "@bias %d %d %d %d", has[0], has[1], has[2], has[3]);
-    const char *const v = values[rng_below(w->r, 7)];
+    const char *const v = values[rng_below(w->r, p->plant ? 3 : 7)]; /* or p is 0, and 0 * inf NaN */
     capture(w, "bias", strcmp(v, "min") == 0 || strcmp(v, "m1e9") == 0 ? "f32" : float_type(w), 4, n, v);
 }
 
