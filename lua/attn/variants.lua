@@ -269,25 +269,25 @@ function R.relative(x)
     return ready('relative', {(n - 1) / 2}, {table = t}, {table = {'nh', false}})
 end
 
--- A tensor added to the scores: [B][H][NQ][NK], or without B, or without B and H. Where an extent
+-- A tensor added to the scores, where -inf masks: [B][H][NQ][NK], or without B, or without B and H. Where an extent
 -- is 1, that axis broadcasts.
 function R.bias(x)
     local t = tensor_of('bias', 'bias', x, 'f32')
-    local shape, axes, has, text = t.shape, {}, {}, 's + bias'
+    local shape, axes, has, at = t.shape, {}, {}, 'bias'
     local n = #shape
     if n < 2 or n > 4 then
         fail('SHAPE', 'bias', ('attn.bias: bias has %d axes, 2 to 4 are wanted'):format(n))
     end
     for i = 1, n do
-        local broadcasts, at = shape[i] == 1, 4 - n + i
-        axes[i] = not broadcasts and ({'batch', 'nh', 'nq', 'nk'})[at]
+        local broadcasts, axis = shape[i] == 1, 4 - n + i
+        axes[i] = not broadcasts and ({'batch', 'nh', 'nq', 'nk'})[axis]
         has[i] = broadcasts and 0 or 1
-        text = text .. (broadcasts and '[0]' or ('[%s]'):format(({'b', 'h', 'i', 'k'})[at]))
+        at = at .. (broadcasts and '[0]' or ('[%s]'):format(({'b', 'h', 'i', 'k'})[axis]))
     end
     if n == 4 then
         return ready('bias', has, {bias = t}, {bias = axes})
     end
-    check(C.attn_variant_parse(text, box))
+    check(C.attn_variant_parse(('t = %s; t == -inf ? -inf : s + t'):format(at), box))
     return new({bias = t}, {bias = axes})
 end
 M.ready = R
