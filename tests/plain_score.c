@@ -99,8 +99,10 @@ static void eval_f32(plain_scorer *r, double s, const attn__env *env, int last) 
     }
 }
 
-/* Within what rounding of either could make of it. */
-static int near(double a, double b) { return fabs(a - b) <= 0x1p-17 * fmax(fabs(a), fabs(b)); }
+/* Within what rounding of either could make of it; an infinity is no rounding's work. */
+static int near(double a, double b) {
+    return isfinite(a) && isfinite(b) && fabs(a - b) <= 0x1p-17 * fmax(fabs(a), fabs(b));
+}
 
 /* Partial derivatives d[] of a node by its arguments, and e[] >= |d[]|, with sums of absolute values
    where a difference could cancel. Returns 1 at a kink. */
@@ -235,8 +237,8 @@ plain_pair plain_score(plain_scorer *r, const attn__env *env, double s, plain_pa
         sweep(r, &p, s);
         for (int i = 0; i < r->n_sites; i++) {
             const int32_t node = r->site[i];
-            part[i] = (plain_part){r->adjoint[node], r->sum[node],
-                                   element_read(r, &v->graph.node[node])};
+            part[i] =
+                (plain_part){r->adjoint[node], r->sum[node], element_read(r, &v->graph.node[node])};
         }
     }
     return p;
