@@ -9,7 +9,8 @@ local attn = require 'attn'
 
 print('attn ' .. attn.version())
 for _, d in ipairs(attn.devices()) do
-    print(('  %-8s %s'):format(d.name, d.missing ~= '' and d.missing or d.arch))
+    print(('  %-8s %s'):format(d.name, d.missing ~= '' and d.missing
+        or ('is here: %s, %d threads'):format(d.arch, d.threads)))
 end
 
 local H, N, D = 4, 256, 64

@@ -15,7 +15,7 @@ mkdir -p build/obj
 line="$cc $flags ${LDFLAGS:-} $(echo lib/*.c)"
 if [ "$(cat build/obj/line 2> /dev/null)" != "$line" ] ||
     [ -n "$(find lib/*.h lib/attn.map tools/build.sh -newer build/obj/line)" ]; then
-    rm -f build/obj/*.o build/libattn.so build/libattn.a
+    rm -f build/obj/*.o
     printf '%s\n' "$line" > build/obj/line
 fi
 
