@@ -52,9 +52,10 @@ INLINE vi below(int j, int n) {
     return at < n;
 }
 
-/* e^x for x <= 0, error about 1 ulp where the result is normal; 0 below 2^-126; NaN stays. 2^n e^r with n whole and |r| <= log(2)/2; e^r = 1 + r + r^2 P(r), P the interpolation of
-   degree 4 at Chebyshev's points (relative error 1e-8). Adding 1.5 * 2^23 rounds to a whole
-   number and leaves it in the low bits. */
+/* e^x for x <= 0, error about 1 ulp, subnormal results included; NaN stays. 2^n e^r with n whole and
+   |r| <= log(2)/2; e^r = 1 + r + r^2 P(r), P the interpolation of degree 4 at Chebyshev's points
+   (relative error 1e-8). Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits;
+   2^n comes in two halves, as it may be below every normal number. */
 INLINE vf exp_down(vf x) {
     const float whole = 12582912.0f;
     const vf t = x * 1.44269502f + whole;
@@ -63,8 +64,9 @@ INLINE vf exp_down(vf x) {
     const vf P = (((r * 0x1.6d10fcp-10f + 0x1.120b62p-7f) * r + 0x1.55551ap-5f) * r +
                   0x1.5554dep-3f) * r + 0.5f;
     const vf y = 1.0f + (r + r * r * P);
-    const vf pow2 = (vf)(((vu)t - 0x4b400000u + 127u) << 23);
-    return choose(x < -87.3365f, splat(0), y * pow2);
+    const vi power = (vi)t - 0x4b400000, half = power >> 1;
+    const vf a = (vf)((vu)(half + 127) << 23), b = (vf)((vu)(power - half + 127) << 23);
+    return choose(x < -104.0f, splat(0), y * a * b);
 }
 
 /* The same for any x; infinity above 88.37. */
