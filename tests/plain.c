@@ -26,8 +26,10 @@ typedef struct run {
     uint8_t *keep;     /* [NK] */
 } run;
 
-/* -- Numbers ------------------------------------------------------------------------------------- */
-static double rounded(const run *r, double x) { return r->f32 ? (double)(float)x : x; }
+/* -- Numbers ----------------------------------------------------------------------------------- */
+static double rounded(const run *r, double x) {
+    return r->f32 ? (double)(float)x : x;
+}
 
 /* x in an element type and back; type 0: as it is. */
 static double in_type(int type, double x) {
@@ -74,16 +76,18 @@ static void add_terms(const run *r, double *const *arrays, int output, int64_t r
     }
 }
 
-static double finite(double x) { return isfinite(x) ? x : 0; }
+static double finite(double x) {
+    return isfinite(x) ? x : 0;
+}
 
 /* The row of a compact q-like (H heads) or k-like (HK heads) output. */
 static int64_t row_of(plain_plane x, int64_t heads, int64_t b, int64_t h, int64_t row) {
     return x.packed ? row * heads + h : (b * heads + h) * x.t->shape[2] + row;
 }
 
-/* -- Forward ------------------------------------------------------------------------------------- */
-/* Fills pair[] and part[] of row i. Returns the number of visible keys; -1 if one of them has a score
-   of NaN or +inf. */
+/* -- Forward ----------------------------------------------------------------------------------- */
+/* Fills pair[] and part[] of row i. Returns the number of visible keys; -1 if one of them has a
+   score of NaN or +inf. */
 static int64_t score_row(run *r, int64_t b, int64_t h, int64_t i) {
     const attn_call *const c = r->c;
     const double given = c->flags & ATTN_SCALE_GIVEN ? c->scale : 1 / sqrt((double)r->D);
@@ -132,6 +136,10 @@ static double softmax_row(run *r, double sink, int64_t visible) {
 static void forward_row(run *r, int64_t b, int64_t hk, int64_t row, double lse) {
     plain_result *const out = r->out;
     double *const o = out->value[PLAIN_O] + row * r->DV;
+    double top = 0;
+    for (int64_t j = 0; j < r->ks.n; j++) {
+        top = fmax(top, r->p[j]);
+    }
     out->amplify = fmax(out->amplify, fabs(finite(lse)));
     for (int64_t j = 0; j < r->ks.n; j++) {
         if (r->pair[j].visible) {
@@ -141,7 +149,7 @@ static void forward_row(run *r, int64_t b, int64_t hk, int64_t row, double lse) 
                 add_scaled(r, o, rounded(r, in_type(r->p_type, r->p[j]) * r->w[j]), vj, r->DV);
                 add_terms(r, out->sum, PLAIN_O, row, r->p[j] * r->w[j], vj, r->DV);
             }
-            if (r->p[j] > 0x1p-40) {
+            if (r->p[j] > top * 0x1p-40) {
                 out->amplify = fmax(out->amplify, finite(r->pair[j].amplify));
             }
         }
@@ -151,13 +159,13 @@ static void forward_row(run *r, int64_t b, int64_t hk, int64_t row, double lse) 
     }
 }
 
-/* -- Backward ------------------------------------------------------------------------------------ */
+/* -- Backward ---------------------------------------------------------------------------------- */
 static void add_to_sites(run *r, int64_t j, double g, double terms) {
     plain_result *const out = r->out;
     for (int n = 0; n < r->scorer.n_sites; n++) {
         const plain_part x = r->part[j * r->scorer.n_sites + n];
         const int to = r->site_output[n];
-        if (to >= 0 && x.sum != 0 && x.element >= 0) {
+        if (to >= 0 && (x.sum != 0 || isnan(g)) && x.element >= 0) {
             double *const value = &out->value[to][x.element];
             *value = rounded(r, *value + rounded(r, g * x.d));
             out->sum[to][x.element] += finite(terms * x.sum);
@@ -201,14 +209,14 @@ static void backward_row(run *r, int64_t b, int64_t h, int64_t i, double sink, d
     plain_result *const out = r->out;
     const int64_t hk = h / (r->H / r->HK), row = row_of(r->q, r->H, b, h, r->qs.row + i);
     const int64_t at = r->qs.row + i;
-    const double dlse = !r->c->dlse    ? 0
+    const double dlse = !r->c->dlse   ? 0
                         : r->q.packed ? plain_number(r->c->dlse, h, at, 0, 0)
                                       : plain_number(r->c->dlse, b, h, at, 0);
     double delta = 0;
     plain_read_row(r->dof, r->dout, b, h, at, r->DV);
     for (int64_t d = 0; d < r->DV; d++) {
-        delta = rounded(r, delta + rounded(r, out->value[PLAIN_O][row * r->DV + d] *
-                                                  (double)r->dof[d]));
+        delta = rounded(
+            r, delta + rounded(r, out->value[PLAIN_O][row * r->DV + d] * (double)r->dof[d]));
     }
     if (out->value[PLAIN_DSINK] && sink > -INFINITY) {
         double *const dsink = &out->value[PLAIN_DSINK][h];
@@ -223,7 +231,7 @@ static void backward_row(run *r, int64_t b, int64_t h, int64_t i, double sink, d
     }
 }
 
-/* -- One call ------------------------------------------------------------------------------------ */
+/* -- One call ---------------------------------------------------------------------------------- */
 static void run_row(run *r, int64_t b, int64_t h, int64_t i) {
     const attn_call *const c = r->c;
     const double sink = c->sink ? plain_number(c->sink, h, 0, 0, 0) : -INFINITY;

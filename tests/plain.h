@@ -1,8 +1,9 @@
 /* plain.h: attention in the plainest way, in fp32 or in double; the yardstick of the suite.
 
-   Who calls it: tests/conformance. It reads an attn_call as attn.h describes it, by itself: lengths,
-   positions, dropout and derivatives are worked out here once more and share nothing with lib/ but the
-   values of operations (attn__op32, attn__eval) and of what a variant reads (attn__bind).
+   Who calls it: tests/conformance. It reads an attn_call as attn.h describes it, by itself:
+   lengths, positions, dropout and derivatives are worked out here once more and share nothing with
+   lib/ but the values of operations (attn__op32, attn__eval) and of what a variant reads
+   (attn__bind).
 
        PLAIN_F32   every operation rounded to f32, p and dS rounded to the type of q where that has
                    8 or 16 bits, outputs rounded to their type: an error that no kernel need beat
@@ -25,9 +26,10 @@ enum { PLAIN_CAPTURES = 16, PLAIN_OUTPUTS = PLAIN_GRADS + PLAIN_CAPTURES };
 typedef struct plain_result {
     int64_t n[PLAIN_OUTPUTS];
     double *value[PLAIN_OUTPUTS];
-    double *sum[PLAIN_OUTPUTS];   /* PLAIN_F64: M, the sum of an element's absolute terms */
-    double *slack[PLAIN_OUTPUTS]; /* PLAIN_F64: terms whose derivative rounding may choose; see below */
-    uint8_t *seen;                /* 1 for the rows of k, in dk's order, that any row of q sees */
+    double *sum[PLAIN_OUTPUTS]; /* PLAIN_F64: M, the sum of an element's absolute terms */
+    double *
+        slack[PLAIN_OUTPUTS]; /* PLAIN_F64: terms whose derivative rounding may choose; see below */
+    uint8_t *seen;            /* 1 for the rows of k, in dk's order, that any row of q sees */
     double amplify; /* PLAIN_F64: largest error of a score in units of 4 * 2^-24; see plain_score */
 } plain_result;
 
@@ -40,7 +42,7 @@ void plain_free(plain_result *result);
 /* keep u8 [B][H][NQ][NK], compact, of the call's dropout. */
 void plain_dropout(const attn_call *call, uint8_t *keep);
 
-/* -- plain_call.c: what a call says ------------------------------------------------------------------ */
+/* -- plain_call.c: what a call says ------------------------------------------------------------ */
 /* One of q, k, v, o, dout ...: padded [B][heads][N][E], packed [T][heads][E]. */
 typedef struct plain_plane {
     const attn_tensor *t;
@@ -63,7 +65,8 @@ double plain_number(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, in
 plain_span plain_span_of(const attn_tensor *t, const attn_tensor *offsets, const attn_tensor *used,
                          int64_t b);
 /* q_scale, k_scale or v_scale (NULL: 1) at a row of a sequence, for query head h. */
-double plain_scale_at(const attn_tensor *t, int64_t H, int64_t HK, int64_t b, int64_t h, int64_t row);
+double plain_scale_at(const attn_tensor *t, int64_t H, int64_t HK, int64_t b, int64_t h,
+                      int64_t row);
 /* Do the block lists show this key to this row? */
 int plain_listed(const attn_blocks *blocks, int64_t b, int64_t h, int64_t row, int64_t key);
 plain_dropper plain_dropper_of(const attn_call *c);
@@ -72,7 +75,7 @@ uint32_t plain_keep_head(const attn_call *c, int64_t H, int64_t b, int64_t h);
 void plain_keep_row(const plain_dropper *d, uint32_t bh, uint32_t i, int64_t k0, int64_t n,
                     uint8_t *keep);
 
-/* -- plain_score.c: one pair ----------------------------------------------------------------------- */
+/* -- plain_score.c: one pair ------------------------------------------------------------------- */
 /* The derivative comes from one backward sweep over the nodes, not from lib/expr_grad.c. Beside it
    runs a sweep over the absolute values of the partial derivatives, from which follow
      ds_sum   the sum of absolute terms of d score / d s (1 - tanh^2 counts as 1 + tanh^2)
@@ -88,11 +91,11 @@ typedef struct plain_scorer {
     const attn_variant *variant;
     attn__bound bound[ATTN__MAX_SYMBOLS];
     int f32;
-    attn__val *val;       /* [nodes] */
+    attn__val *val;        /* [nodes] */
     double *adjoint, *sum; /* [nodes] */
-    int32_t *site;        /* [n_sites] nodes that read an f32 tensor or parameter */
+    int32_t *site;         /* [n_sites] nodes that read an f32 tensor or parameter */
     int n_sites;
-    uint8_t *needed;      /* [nodes] what score and mask depend on */
+    uint8_t *needed; /* [nodes] what score and mask depend on */
 } plain_scorer;
 
 int plain_scorer_new(plain_scorer *r, const attn_variant *variant, const attn_call *call, int f32);

@@ -35,7 +35,9 @@ double plain_number(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, in
     return attn__get(at_element(t, n), attn__type_of(t));
 }
 
-static int64_t clamp(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
+static int64_t clamp(int64_t x, int64_t lo, int64_t hi) {
+    return x < lo ? lo : x > hi ? hi : x;
+}
 
 plain_span plain_span_of(const attn_tensor *t, const attn_tensor *offsets, const attn_tensor *used,
                          int64_t b) {
@@ -76,7 +78,7 @@ int plain_listed(const attn_blocks *blocks, int64_t b, int64_t h, int64_t row, i
     return 0;
 }
 
-/* -- Dropout: Philox4x32-7, as DESIGN.md section 6 numbers it ------------------------------------ */
+/* -- Dropout: Philox4x32-7, as DESIGN.md section 6 numbers it ---------------------------------- */
 plain_dropper plain_dropper_of(const attn_call *c) {
     plain_dropper d = {c->seed, c->offset, 0, 1};
     if (c->seed_at) {

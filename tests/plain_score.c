@@ -104,8 +104,8 @@ static int near(double a, double b) {
     return isfinite(a) && isfinite(b) && fabs(a - b) <= 0x1p-17 * fmax(fabs(a), fabs(b));
 }
 
-/* Partial derivatives d[] of a node by its arguments, and e[] >= |d[]|, with sums of absolute values
-   where a difference could cancel. Returns 1 at a kink. */
+/* Partial derivatives d[] of a node by its arguments, and e[] >= |d[]|, with sums of absolute
+   values where a difference could cancel. Returns 1 at a kink. */
 static int partials(int op, const double *x, double v, double d[3], double e[3]) {
     int kink = 0;
     switch (op) {

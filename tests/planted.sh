@@ -1,9 +1,10 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # planted.sh: plants one fault after the other in a copy of the library and demands that the
 # conformance suite sees it. A suite that passes with a fault in the library proves nothing.
 #
 # Usage: tests/planted.sh [NAME...]      only the faults of these names
-# CC names a compiler, PLANTED_SUITE the options of the suite. Each fault is a sed script for one file of lib/; the script must change it.
+# CC names a compiler, PLANTED_SUITE the options of the suite. Each fault is a sed script for one
+# file of lib/; the script must change it.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 only=" $* "
@@ -11,27 +12,24 @@ cc=${CC:-cc}
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/o" "$work/lib"
-flags="-std=c11 -O1 -D_POSIX_C_SOURCE=200809L"
-suite=${PLANTED_SUITE:-"--list --random 300 --stop"}
+flags=(-std=c11 -O1 -D_POSIX_C_SOURCE=200809L -Ilib)
+read -ra suite <<<"${PLANTED_SUITE:---list --random 300 --stop}"
 
 for file in lib/*.c tests/plain*.c tests/conformance/*.c; do
-    $cc $flags -Ilib -c "$file" -o "$work/o/$(echo "$file" | tr / _).o" || exit 2
+    "$cc" "${flags[@]}" -c "$file" -o "$work/o/$(echo "$file" | tr / _).o" || exit 2
 done
-link() { # link PROGRAM [OBJECT instead of that of lib/FILE, FILE]
-    set -- "$1" "${2:-}" "${3:-}"
-    list=""
+link() { # link PROGRAM [OBJECT, in place of that of lib/FILE, FILE]
+    local object objects=()
     for object in "$work"/o/*.o; do
-        if [ "$object" != "$work/o/lib_$3.o" ]; then
-            list="$list $object"
+        if [ "$object" != "$work/o/lib_${3:-}.o" ]; then
+            objects+=("$object")
         fi
     done
-    # shellcheck disable=SC2086
-    $cc -o "$1" $list $2 -lm -lpthread -ldl
+    "$cc" -o "$1" "${objects[@]}" ${2:+"$2"} -lm -lpthread -ldl
 }
 
 link "$work/right" || exit 2
-# shellcheck disable=SC2086
-if ! "$work/right" $suite >"$work/out" 2>&1; then
+if ! "$work/right" "${suite[@]}" >"$work/out" 2>&1; then
     echo "without a fault the suite fails:"
     tail -n 5 "$work/out"
     exit 1
@@ -50,15 +48,14 @@ plant() { # plant NAME FILE SCRIPT
         missed=$((missed + 1))
         return
     fi
-    if ! $cc $flags -Ilib -c "$work/lib/$2" -o "$work/fault.o" 2>"$work/log" ||
+    if ! "$cc" "${flags[@]}" -c "$work/lib/$2" -o "$work/fault.o" 2>"$work/log" ||
         ! link "$work/faulty" "$work/fault.o" "$2"; then
         echo "$1: does not compile"
         cat "$work/log"
         missed=$((missed + 1))
         return
     fi
-    # shellcheck disable=SC2086
-    "$work/faulty" $suite >"$work/out" 2>&1
+    "$work/faulty" "${suite[@]}" >"$work/out" 2>&1
     status=$?
     if [ $status -eq 0 ]; then
         echo "MISSED $1"
@@ -75,15 +72,20 @@ plant class-off-by-one cpu_bwd.c 's/t->seq.k0 + t->c0 + t->n - 1;/t->seq.k0 + t-
 plant dropped-rescale cpu_fwd.c 's/if (corr != 1)/if (corr > 1)/'
 plant swapped-head cpu_score.c 's|t->hk = h / (p->H / p->HK)|t->hk = h % p->HK|'
 plant group-cut-short cpu_bwd.c 's/h < (hk + 1) \* group/h < hk * group + (group + 1) \/ 2/'
-plant dropout-off-by-one cpu_score.c 's/seq.k0 + t->c0, t->n, keep)/seq.k0 + t->c0 + 1, t->n, keep)/'
+plant dropout-off-by-one cpu_score.c \
+    's/seq.k0 + t->c0, t->n, keep)/seq.k0 + t->c0 + 1, t->n, keep)/'
 plant dropout-factor cpu_score.c 's/keep\[j\] ? p->drop_factor \*/keep[j] ? 1 */'
-plant lse-without-sink cpu_fwd.c 's/+ log((double)l);/+ log((double)l - (p->sink.type ? exp(attn__get(attn__at(\&p->sink, 0, t->h, 0), p->sink.type) - (double)r->m[i]) : 0));/'
+plant lse-without-sink cpu_fwd.c \
+    's/+ log((double)l);/+ log((double)l - (p->sink.type ? exp(LSE_SINK - (double)r->m[i]) : 0));/
+     s/LSE_SINK/attn__get(attn__at(\&p->sink, 0, t->h, 0), p->sink.type)/'
 plant dlse-forgotten cpu_bwd.c 's/if (p->dlse.type)/if (p->dlse.type \&\& t->r0 > 1000000)/'
 plant dsink-sign cpu_bwd.c 's/dsink -= exp/dsink += exp/'
 plant delta-of-one-column cpu_bwd.c 's/d < p->DV; d++/d < p->DV - 1; d++/'
 plant gradient-overwritten cpu_grad.c 's/sums\[at + dense\] +=/sums[at + dense] =/'
-plant dense-gradient-transposed cpu_grad.c 's/placed += x \* bound->gst\[r\]/placed += x * bound->gst[site->rank - 1 - r]/'
-plant value-scale-forgotten cpu_score.c 's/t->has_value_scale = p->v_scale.type != 0/t->has_value_scale = 0/'
+plant dense-gradient-transposed cpu_grad.c \
+    's/placed += x \* bound->gst\[r\]/placed += x * bound->gst[site->rank - 1 - r]/'
+plant value-scale-forgotten cpu_score.c \
+    's/t->has_value_scale = p->v_scale.type != 0/t->has_value_scale = 0/'
 plant scale-block-per-tile cpu_score.c 's/p, t->b, t->h, c0 + j)/p, t->b, t->h, j)/'
 plant lists-shifted cpu_score.c 's/index \* p->block_n - t->c0/index * p->block_n + 1 - t->c0/'
 plant origin-of-heads cpu_score.c 's/(int32_t)(p->h0 + h)/(int32_t)h/'
@@ -93,16 +95,19 @@ plant last-rows-left-out cpu_fwd.c 's/t->x.o, t->rows);/t->x.o, t->rows - (t->ro
 
 # Of what the oracle shares, where the second opinion must see it.
 plant derivative-sign expr_grad.c 's/sum(t, d\[0\], minus(t, d\[1\]))/sum(t, d[0], d[1])/'
-plant derivative-of-cos expr_grad.c 's/RULE(cos) { return (void)y, minus(t, \(.*\)); }/RULE(cos) { return (void)y, \1; }/'
+plant derivative-of-cos expr_grad.c \
+    's/RULE(cos) { return (void)y, minus(t, \(.*\)); }/RULE(cos) { return (void)y, \1; }/'
 plant derivative-of-max expr_grad.c 's/op2(t, OP_le, a\[1\], a\[0\])/op2(t, OP_le, a[0], a[1])/'
-plant derivative-of-quotient expr_grad.c 's/minus(t, over(t, times(t, d\[1\], y), a\[1\]))/over(t, times(t, d[1], y), a[1])/'
+plant derivative-of-quotient expr_grad.c \
+    's/minus(t, over(t, times(t, d\[1\], y), a\[1\]))/over(t, times(t, d[1], y), a[1])/'
 plant causal-off-by-one variants.c 's/"k <= q",$/"k < q",/'
 plant window-off-by-one variants.c 's/"q - k <= l \&\& k - q <= r"/"q - k < l \&\& k - q <= r"/'
 plant positions-off-by-one sequence.c 's/: s.nk_all - s.nq_all)/: s.nk_all - s.nq_all + 1)/'
 plant dropout-counter dropout.c 's/word\[at % 8 \/ 2\]/word[(at + 1) % 8 \/ 2]/'
 plant dropout-word dropout.c 's/\[at % 32 \/ 8\]/[at % 32 \/ 16]/'
 plant used-length-ignored sequence.c 's/used ? used\[b \* u_st\] : s.n, 0/s.n, 0/'
-plant rows-not-cleared sequence.c 's/clear_rows(p, is_q, b, end, T);/clear_rows(p, is_q, b, end, T - 1);/'
+plant rows-not-cleared sequence.c \
+    's/clear_rows(p, is_q, b, end, T);/clear_rows(p, is_q, b, end, T - 1);/'
 plant merge-without-sink merge.c 's/m->sink.type ? attn__get(.*) : -INFINITY/-INFINITY/'
 plant wrong-shape-accepted problem.c 's/p->H % p->HK/p->H < p->HK/'
 

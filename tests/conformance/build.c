@@ -24,7 +24,7 @@ int complain(char *why, const char *format, ...) {
     return -1;
 }
 
-/* -- Tensors ------------------------------------------------------------------------------------- */
+/* -- Tensors ----------------------------------------------------------------------------------- */
 int64_t tensor_count(const tensor *t) {
     int64_t n = 1;
     for (int i = 0; i < t->t.ndim; i++) {
@@ -79,7 +79,9 @@ static int64_t lay_out(tensor *t, int layout) {
     for (int i = rank - 1; i >= 0; i--) {
         const int axis = order[i], fast = i == rank - 1;
         t->strides[axis] = step;
-        const int pad = layout == LAYOUT_PADDED ? (fast ? 8 : 1) : layout == LAYOUT_ODD ? (fast ? 3 : 1) : 0;
+        const int pad = layout == LAYOUT_PADDED ? (fast ? 8 : 1)
+                        : layout == LAYOUT_ODD  ? (fast ? 3 : 1)
+                                                : 0;
         step *= (t->shape[axis] > 0 ? t->shape[axis] : 1) + pad;
     }
     if (layout == LAYOUT_HUGE) {
@@ -199,7 +201,8 @@ static attn_tensor on_host(const tensor *t, void *data, attn_dtype dtype) {
 
 static int read_as(const tensor *t, void *to, attn_dtype dtype, char *why) {
     const attn_tensor host = on_host(t, to, dtype);
-    if (attn_tensor_copy(t->device, &host, &t->t, NULL) < 0 || attn_stream_sync(t->device, NULL) < 0) {
+    if (attn_tensor_copy(t->device, &host, &t->t, NULL) < 0 ||
+        attn_stream_sync(t->device, NULL) < 0) {
         return complain(why, "attn_tensor_copy: %s", attn_error());
     }
     return 0;
@@ -234,7 +237,7 @@ int tensor_gaps(const tensor *t, const char *name, char *why) {
     return status;
 }
 
-/* -- Variants and captures ----------------------------------------------------------------------- */
+/* -- Variants and captures --------------------------------------------------------------------- */
 static int ready_of(const char *text, attn_variant **variant) {
     char name[48];
     double numbers[8];

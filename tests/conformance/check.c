@@ -11,7 +11,8 @@
 
 #include "suite.h"
 
-/* Unit roundoff, the largest number, and half the smallest subnormal where that can matter. */
+/* Unit roundoff, the largest number, and what underflow may cost: half of f16's smallest number; a
+   sum of f32's, which may be flushed to 0. */
 typedef struct precision {
     double unit, largest, tiny;
 } precision;
@@ -19,13 +20,13 @@ typedef struct precision {
 static precision precision_of(int type) {
     switch (type) {
     case ATTN_F16: return (precision){0x1p-11, 65504, 0x1p-25};
-    case ATTN_BF16: return (precision){0x1p-8, 3.3895313892515355e38, 0};
+    case ATTN_BF16: return (precision){0x1p-8, 3.3895313892515355e38, 0x1p-118};
     case ATTN_E4M3FN:
     case ATTN_E4M3FNUZ: return (precision){0x1p-4, 448, 0};
     case ATTN_E5M2:
     case ATTN_E5M2FNUZ: return (precision){0x1p-3, 57344, 0};
     case ATTN_F64: return (precision){0, 1.7976931348623157e308, 0};
-    default: return (precision){0x1p-24, 3.4028234663852886e38, 0};
+    default: return (precision){0x1p-24, 3.4028234663852886e38, 0x1p-118};
     }
 }
 
@@ -75,7 +76,9 @@ static void add(norm *n, double x) {
     n->square += x * x;
 }
 
-static double rms(const norm *n, int64_t count) { return count ? sqrt(n->square / (double)count) : 0; }
+static double rms(const norm *n, int64_t count) {
+    return count ? sqrt(n->square / (double)count) : 0;
+}
 
 /* The oracle against the second opinion: both in double, so nearly equal. A derivative may have
    constants of its own (1/c), which are folded in f32; some gradients are stored in f32. */
@@ -84,8 +87,8 @@ static int check_oracle(const compared *c, char *why) {
     const double stored = attn__type_of(&c->ref->t) == ATTN_F32 ? 0x1p-23 : 0;
     for (int64_t i = 0; i < c->n; i++) {
         const double a = c->want[i], b = c->second[i];
-        const double most = (folded + 0x1p-40 * c->amplify) * (c->sum[i] + fabs(b)) + stored * fabs(b) +
-                            2 * c->slack[i] + 0x1p-150;
+        const double most = (folded + 0x1p-40 * c->amplify) * (c->sum[i] + fabs(b)) +
+                            stored * fabs(b) + 2 * c->slack[i] + 0x1p-150;
         if (isnan(a) && isnan(b)) {
             continue;
         }
@@ -113,7 +116,9 @@ static int check_kinds(const compared *c, char *why) {
 }
 
 /* Where the yardstick overflows it is no measure; the floor alone counts then. */
-static double measured(double x) { return isfinite(x) ? x : 0; }
+static double measured(double x) {
+    return isfinite(x) ? x : 0;
+}
 
 static int check_errors(const compared *c, output_error *e, char *why) {
     const precision out = precision_of(attn__type_of(&c->dev->t));
@@ -142,14 +147,15 @@ static int check_errors(const compared *c, output_error *e, char *why) {
     e->floor = units * sum.max + out.unit * want.max + slack.max + out.tiny;
     e->largest = want.max;
     e->max_most = fmax(2 * measured(e->plain_max), e->floor);
-    e->rms_most = fmax(2 * measured(e->plain_rms), units * rms(&sum, c->n) + out.unit * rms(&want, c->n) +
-                                                       rms(&slack, c->n) + out.tiny);
+    e->rms_most =
+        fmax(2 * measured(e->plain_rms),
+             units * rms(&sum, c->n) + out.unit * rms(&want, c->n) + rms(&slack, c->n) + out.tiny);
     snprintf(e->name, sizeof e->name, "%s", c->name);
     if (e->max > e->max_most) {
         char place[80];
         place_text(c->dev, worst, place);
-        return complain(why, "%s%s is %.9g; the oracle has %.9g: off by %.3g, allowed %.3g", c->name,
-                        place, c->got[worst], c->want[worst], e->max, e->max_most);
+        return complain(why, "%s%s is %.9g; the oracle has %.9g: off by %.3g, allowed %.3g",
+                        c->name, place, c->got[worst], c->want[worst], e->max, e->max_most);
     }
     if (e->rms > e->rms_most) {
         return complain(why, "%s is off by %.3g (root mean square), allowed %.3g", c->name, e->rms,
@@ -197,7 +203,8 @@ static attn_call plain_call(const setup *s) {
 }
 
 void check_values(setup *s, outcome *out) {
-    static const role roles[PLAIN_GRADS] = {ROLE_O, ROLE_LSE, ROLE_DQ, ROLE_DK, ROLE_DV, ROLE_DSINK};
+    static const role roles[PLAIN_GRADS] = {ROLE_O,  ROLE_LSE, ROLE_DQ,
+                                            ROLE_DK, ROLE_DV,  ROLE_DSINK};
     const attn_call call = plain_call(s);
     const int backward = s->p->dir == DIR_BWD;
     plain_result plain = {0}, second = {0};

@@ -1,8 +1,9 @@
 /* cover.c: which classes a case has: every pair of them early, random triples after; see random.h.
 
-   While pairs are missing, a case is built around one of them: the other features are gone through in
-   random order and each takes the class that makes most new pairs with what is chosen already (the
-   greedy way of Cohen, Dalal, Fredman and Patton 1997). Then every feature is drawn by its weights. */
+   While pairs are missing, a case is built around one of them: the other features are gone through
+   in random order and each takes the class that makes most new pairs with what is chosen already
+   (the greedy way of Cohen, Dalal, Fredman and Patton 1997). Then every feature is drawn by its
+   weights. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,13 +25,15 @@ enum { IMPOSSIBLE, MISSING, COVERED, ALL = 224 };
 
 struct drawer {
     rng random;
-    int first[FEATURE_COUNT];      /* number of a feature's class 0 among all classes */
-    uint8_t pair[ALL][ALL];        /* [a][b] with a < b */
+    int first[FEATURE_COUNT]; /* number of a feature's class 0 among all classes */
+    uint8_t pair[ALL][ALL];   /* [a][b] with a < b */
     long pairs, all_pairs, triples;
-    uint8_t *triple;               /* a bit each */
+    uint8_t *triple; /* a bit each */
 };
 
-static int class_number(const drawer *d, int f, int c) { return d->first[f] + c; }
+static int class_number(const drawer *d, int f, int c) {
+    return d->first[f] + c;
+}
 
 static int draw_class(rng *r, int f) {
     int sum = 0;
@@ -79,7 +82,8 @@ drawer *drawer_new(uint64_t seed) {
             for (int i = 0; i < features[f].n * features[g].n; i++) {
                 const int c = i / features[g].n, e = i % features[g].n;
                 const int there = possible(&fixed, f, c, g, e);
-                d->pair[class_number(d, f, c)][class_number(d, g, e)] = there ? MISSING : IMPOSSIBLE;
+                d->pair[class_number(d, f, c)][class_number(d, g, e)] =
+                    there ? MISSING : IMPOSSIBLE;
                 d->all_pairs += there;
             }
         }
@@ -160,7 +164,8 @@ static void mark(drawer *d, const uint8_t *classes) {
             *p = *p == MISSING ? COVERED : *p;
             for (int h = g + 1; h < FEATURE_COUNT; h++) {
                 const size_t bit = ((size_t)class_number(d, f, classes[f]) * ALL +
-                                    (size_t)class_number(d, g, classes[g])) * ALL +
+                                    (size_t)class_number(d, g, classes[g])) *
+                                       ALL +
                                    (size_t)class_number(d, h, classes[h]);
                 d->triples += !(d->triple[bit / 8] >> bit % 8 & 1);
                 d->triple[bit / 8] |= (uint8_t)(1 << bit % 8);

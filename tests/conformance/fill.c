@@ -1,14 +1,14 @@
 /* fill.c: the data of a point, the same for every device; see suite.h.
 
-   Who calls it: run.c. Everything is written to the oracle's side, whose tensors are compact and lie
-   in host memory; the device under test gets a copy. */
+   Who calls it: run.c. Everything is written to the oracle's side, whose tensors are compact and
+   lie in host memory; the device under test gets a copy. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "suite.h"
 
-/* -- Random numbers (splitmix64) ----------------------------------------------------------------- */
+/* -- Random numbers (splitmix64) --------------------------------------------------------------- */
 uint64_t rng_next(rng *r) {
     uint64_t x = r->state += 0x9E3779B97F4A7C15u;
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -16,8 +16,12 @@ uint64_t rng_next(rng *r) {
     return x ^ x >> 31;
 }
 
-double rng_unit(rng *r) { return (double)(rng_next(r) >> 11) * 0x1p-53; }
-int64_t rng_below(rng *r, int64_t n) { return n > 0 ? (int64_t)(rng_next(r) % (uint64_t)n) : 0; }
+double rng_unit(rng *r) {
+    return (double)(rng_next(r) >> 11) * 0x1p-53;
+}
+int64_t rng_below(rng *r, int64_t n) {
+    return n > 0 ? (int64_t)(rng_next(r) % (uint64_t)n) : 0;
+}
 
 double rng_normal(rng *r) {
     const double u = 1 - rng_unit(r), angle = 6.283185307179586 * rng_unit(r);
@@ -30,7 +34,7 @@ rng rng_of(uint64_t seed, uint64_t stream) {
     return r;
 }
 
-/* -- Writing ------------------------------------------------------------------------------------- */
+/* -- Writing ----------------------------------------------------------------------------------- */
 static void store(const tensor *t, const float *x) {
     attn__store_f32(t->memory, attn__type_of(&t->t), 1, x, tensor_count(t));
 }
@@ -58,7 +62,7 @@ static void apply_layout(const tensor *t, float *x, int64_t layout) {
     }
 }
 
-/* -- Lengths ------------------------------------------------------------------------------------- */
+/* -- Lengths ----------------------------------------------------------------------------------- */
 static void fill_lengths(const side *s, const point *p, int is_q) {
     const tensor *const offsets = &s->t[is_q ? ROLE_Q_OFFSETS : ROLE_K_OFFSETS];
     const tensor *const used = &s->t[is_q ? ROLE_Q_USED : ROLE_K_USED];
@@ -102,11 +106,12 @@ static void fill_ends(const side *s, const point *p, const tensor *t, float *x, 
     free(free_row);
 }
 
-/* -- q, k, v, dout, dlse ------------------------------------------------------------------------- */
+/* -- q, k, v, dout, dlse ----------------------------------------------------------------------- */
 /* Logits are multiplied and shifted through q and k: both get the root of `mul`, and their first
    elements have the product shift / scale. */
 static void fill_logits(const point *p, role r, int64_t width, int64_t count, float *x) {
-    const double scale = p->scale == p->scale && p->scale != 0 ? fabs(p->scale) : 1 / sqrt((double)p->D);
+    const double scale =
+        p->scale == p->scale && p->scale != 0 ? fabs(p->scale) : 1 / sqrt((double)p->D);
     const double root = sqrt(fabs(p->shift) / scale);
     for (int64_t n = 0; n < count; n++) {
         x[n] *= (float)sqrt(p->mul);
@@ -150,7 +155,7 @@ static void fill_rows(const side *s, const point *p, role r) {
     free(x);
 }
 
-/* -- Sink, scales, block lists ------------------------------------------------------------------- */
+/* -- Sink, scales, block lists ----------------------------------------------------------------- */
 static void fill_small(const side *s, const point *p, role r) {
     const tensor *const t = &s->t[r];
     const int64_t count = tensor_count(t);
@@ -186,13 +191,13 @@ static void fill_lists(const side *s, const point *p) {
     }
 }
 
-/* -- Captures ------------------------------------------------------------------------------------ */
+/* -- Captures ---------------------------------------------------------------------------------- */
 static double captured(const cap *c, int64_t n, int64_t count, rng *r) {
     static const struct {
         const char *name;
         double value;
-    } masks[] = {{"ninf", -INFINITY}, {"min", -3.4028234663852886e38}, {"m65504", -65504},
-                 {"m1e9", -1e9}};
+    } masks[] = {
+        {"ninf", -INFINITY}, {"min", -3.4028234663852886e38}, {"m65504", -65504}, {"m1e9", -1e9}};
     const char *const v = c->values;
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         if (strcmp(v, masks[i].name) == 0) { /* a bias that also masks three of ten */

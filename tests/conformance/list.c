@@ -1,15 +1,17 @@
 /* list.c: the fixed list: every public fault report that concerns attention itself, as a case.
 
-   Who calls it: main.c. A case is named repo#n (PRn: a pull request) after its report, with a letter where
-   it has several; shapes are re-derived, data is random. Where the original is too large for a processor
-   in a minute, it keeps the property and the boundary it crosses and loses work: fewer heads, a smaller
-   head dimension, or memory that is addressed but not touched (layout huge: rows 2^31 elements apart).
-   The comment of such a case says what was scaled. Cases of paged caches and rotary embeddings concern
-   what attn.h does not have; of those the part that concerns lengths, strides and offsets is here. */
+   Who calls it: main.c. A case is named repo#n (PRn: a pull request) after its report, with a
+   letter where it has several; shapes are re-derived, data is random. Where the original is too
+   large for a processor in a minute, it keeps the property and the boundary it crosses and loses
+   work: fewer heads, a smaller head dimension, or memory that is addressed but not touched (layout
+   huge: rows 2^31 elements apart). The comment of such a case says what was scaled. Cases of paged
+   caches and rotary embeddings concern what attn.h does not have; of those the part that concerns
+   lengths, strides and offsets is here. */
 #include "suite.h"
 
+// clang-format off
 const listed suite_list[] = {
-    /* -- Empty, short and fully masked rows ------------------------------------------------------ */
+    /* -- Empty, short and fully masked rows ---------------------------------------------------- */
     {"Dao#443", "dir=bwd dtype=f16 B=3 D=32 packed=both qlens=76,34,146 klens=1,1,1 "
                 "variant=\"@causal\" seed=443"},
     /* 16 heads of 64: 3 of 16 here; 212 rows behind the last sequence stay, as 20. */
@@ -30,66 +32,79 @@ const listed suite_list[] = {
                          "want_lse=-inf"},
     {"flashinfer#4051b", "check=merge parts=4 H=2 NQ=40 NK=12 D=16 variant=\"@causal\" sink=1"},
     /* (32,12,441,64): 2 entries, 2 heads; the first 128 keys have the most negative number. */
-    {"pytorch#109517a", "dir=bwd B=2 H=2 NQ=441 NK=441 D=16 "
-                        "variant=\"s + (k < 128 ? -3.40282346e38 : 0)\" seed=109517"},
+    {"pytorch#109517a", "dir=bwd B=2 H=2 NQ=441 NK=441 D=16 variant=\"s + (k < 128 ? "
+                        "-3.40282346e38 : 0)\" seed=109517"},
     {"pytorch#109517b", "dir=bwd B=2 H=2 NQ=41 NK=41 D=16 variant=\"@bias 1 0 0 1\" "
                         "caps=\"bias:f32:2x1x1x41:-3.4028234663852886e38\" seed=109517"},
-    {"pytorch#101967a", "check=isolate dir=bwd det=1 H=2 NQ=33 NK=50 D=16 variant=\"k % 3 < 2\" seed=7"},
+    {"pytorch#101967a", "check=isolate dir=bwd det=1 H=2 NQ=33 NK=50 D=16 variant=\"k % 3 < 2\" "
+                        "seed=7"},
     {"pytorch#101967b", "check=isolate dir=bwd det=1 H=2 NQ=33 NK=70 D=16 dtype=bf16 "
                         "variant=\"bool keep[1]; keep[k]\" caps=\"keep:bool:70:keep\" seed=8"},
-    {"pytorch#101967c", "dir=bwd H=2 NQ=33 NK=50 D=16 variant=\"@causal\" plant=nan where=k seed=9"},
-    {"aiterPR1144a", "dir=bwd B=2 H=4 HK=2 NQ=1 NK=200 D=64 dtype=bf16 variant=\"@causal\" seed=1144"},
+    {"pytorch#101967c", "dir=bwd H=2 NQ=33 NK=50 D=16 variant=\"@causal\" plant=nan where=k "
+                        "seed=9"},
+    {"aiterPR1144a", "dir=bwd B=2 H=4 HK=2 NQ=1 NK=200 D=64 dtype=bf16 variant=\"@causal\" "
+                     "seed=1144"},
     {"aiterPR1144b", "dir=bwd B=2 H=4 HK=2 NQ=1 NK=1 D=64 dtype=f16 seed=1145"},
     {"cudnn-frontend#1072", "dir=bwd B=2 H=3 NQ=1 NK=128 D=64 dtype=bf16 shift=-128 seed=1072"},
 
-    /* -- Alignment and windows ------------------------------------------------------------------- */
+    /* -- Alignment and windows ----------------------------------------------------------------- */
     /* sq 2048, sk 1024: half of each twice over. */
     {"Dao#1778a", "dir=bwd dtype=bf16 H=1 NQ=512 NK=256 D=16 variant=\"@causal\" seed=1778"},
     {"Dao#1778b", "dir=bwd H=2 NQ=64 NK=32 D=16 variant=\"@causal\" sink=1 seed=1778"},
-    /* S 16384, H 8, D 128: one narrow head that still passes 4096 rows; bits are compared, not values. */
+    /* S 16384, H 8, D 128: one narrow head that still passes 4096 rows; bits are compared, not
+       values. */
     {"Dao#1133a", "check=window NQ=300 NK=300 H=2 D=32 variant=\"@causal\" seed=1133"},
     {"Dao#1133b", "check=window dtype=bf16 NQ=130 NK=257 H=2 D=64 variant=\"@causal\" seed=1133"},
-    {"Dao#1133c", "check=window dir=bwd det=1 NQ=257 NK=130 H=2 D=64 variant=\"@causal\" seed=1133"},
+    {"Dao#1133c", "check=window dir=bwd det=1 NQ=257 NK=130 H=2 D=64 variant=\"@causal\" "
+                  "seed=1133"},
     {"Dao#1133d", "check=window dtype=f16 NQ=4160 NK=4160 D=8 variant=\"@causal\" seed=1133"},
     {"Dao#1116a", "check=refuse wrong=ready NQ=9 NK=9 variant=\"@window -1 -3\""},
-    {"Dao#1116b", "dir=bwd H=2 NQ=9 NK=9 variant=\"q - k <= -1 && k - q <= -3\" want=0 want_lse=-inf"},
-    /* Every window edge: exactly l + 1 + r keys are seen, so with s = 0 and v = 0, 1, 2, ... known. */
+    {"Dao#1116b", "dir=bwd H=2 NQ=9 NK=9 variant=\"q - k <= -1 && k - q <= -3\" want=0 "
+                  "want_lse=-inf"},
+    /* Every window edge: exactly l + 1 + r keys are seen, so with s = 0 and v = 0, 1, 2, ...
+       known. */
     {"transformers#39408a", "NQ=6 NK=6 D=1 scale=0 variant=\"@window 1 0\" v=0,1,2,3,4,5 "
                             "want=0,0.5,1.5,2.5,3.5,4.5"},
     {"transformers#39408b", "NQ=6 NK=6 D=1 scale=0 variant=\"@window 2 1\" v=0,1,2,3,4,5 "
                             "want=0.5,1,1.5,2.5,3.5,4"},
-    {"transformers#39408c", "NQ=2 NK=6 D=1 scale=0 variant=\"@window 1 0\" v=0,1,2,3,4,5 want=3.5,4.5"},
+    {"transformers#39408c", "NQ=2 NK=6 D=1 scale=0 variant=\"@window 1 0\" v=0,1,2,3,4,5 "
+                            "want=3.5,4.5"},
     /* 64/8 heads: 8/1, one group of the same size. */
-    {"ROCm/flash-attention#158", "dir=bwd dtype=bf16 H=8 HK=1 NQ=300 NK=300 D=16 "
-                                 "variant=\"@window 128 0\" seed=158"},
+    {"ROCm/flash-attention#158", "dir=bwd dtype=bf16 H=8 HK=1 NQ=300 NK=300 D=16 variant=\"@window "
+                                 "128 0\" seed=158"},
     {"pytorch#108108a", "NQ=2 NK=4 D=1 scale=0 variant=\"@causal\" v=1,2,3,4 want=2,2.5"},
-    {"pytorch#108108b", "NQ=2 NK=4 D=1 scale=0 top_left=1 variant=\"@causal\" v=1,2,3,4 want=1,1.5"},
-    {"pytorch#108108c", "dir=bwd B=2 H=2 NQ=70 NK=33 D=16 top_left=1 variant=\"@causal\" seed=108108"},
+    {"pytorch#108108b", "NQ=2 NK=4 D=1 scale=0 top_left=1 variant=\"@causal\" v=1,2,3,4 "
+                        "want=1,1.5"},
+    {"pytorch#108108c", "dir=bwd B=2 H=2 NQ=70 NK=33 D=16 top_left=1 variant=\"@causal\" "
+                        "seed=108108"},
 
-    /* -- Magnitudes ------------------------------------------------------------------------------ */
+    /* -- Magnitudes ---------------------------------------------------------------------------- */
     {"lattice#361a", "NQ=2 NK=2 D=1 scale=1 variant=\"k != 1\" q=-20000,0 k=1,0 v=1,100 want=1"},
-    {"lattice#361b", "NQ=1 NK=2 D=2 scale=1 variant=\"k != 1\" q=-20000,0 k=1,0,1,0 DV=1 v=1,100 want=1"},
+    {"lattice#361b", "NQ=1 NK=2 D=2 scale=1 variant=\"k != 1\" q=-20000,0 k=1,0,1,0 DV=1 v=1,100 "
+                     "want=1"},
     {"latticePR373", "dir=bwd H=2 NQ=40 NK=40 D=16 shift=-500000 variant=\"@causal\" seed=373"},
     /* q and k of 133120: the product is 1.77e10, and s - m must be exactly 0 for both keys. */
     {"aotriton#54", "dtype=bf16 NQ=1 NK=2 D=1 scale=1 q=133120 k=133120 v=1,3 want=2"},
     {"aotriton#54b", "dir=bwd dtype=bf16 H=2 NQ=70 NK=70 D=16 mul=100000 seed=54"},
     {"pytorch#147460a", "B=2 H=2 NQ=7 NK=7 D=32 dtype=f16 variant=\"@bias 1 0 0 1\" "
                         "caps=\"bias:f16:2x1x1x7:m65504\" seed=147460"},
-    {"pytorch#147460b", "NQ=7 NK=7 D=1 scale=0 variant=\"s + (k < 3 ? -65504 : 0)\" v=9,9,9,1,2,3,4 "
-                        "want=2.5"},
-    {"ocannl#548", "dir=bwd dtype=f16 H=2 NQ=40 NK=40 D=16 variant=\"s + (k <= q ? 0 : -1e9)\" seed=548"},
+    {"pytorch#147460b", "NQ=7 NK=7 D=1 scale=0 variant=\"s + (k < 3 ? -65504 : 0)\" "
+                        "v=9,9,9,1,2,3,4 want=2.5"},
+    {"ocannl#548", "dir=bwd dtype=f16 H=2 NQ=40 NK=40 D=16 variant=\"s + (k <= q ? 0 : -1e9)\" "
+                   "seed=548"},
 
-    /* -- Size and indexing ----------------------------------------------------------------------- */
+    /* -- Size and indexing --------------------------------------------------------------------- */
     /* 1600 x 729 x 16 x 72: B H 25600 stays above 2^14, rows and keys go down to 3 and 4. */
     {"Dao#2214", "dtype=bf16 B=1600 H=16 NQ=3 NK=4 D=8 seed=2214"},
     {"Dao#2214b", "dir=bwd dtype=bf16 H=2 NQ=365 NK=365 D=72 seed=2214"},
     /* Batch 15000: the same, with 2 rows and 3 keys. */
     {"DaoPR1500", "dir=bwd det=1 B=15000 H=2 NQ=2 NK=3 D=4 seed=1500"},
-    /* S 256K rows of 6144: rows, heads or batch entries further apart than 2^31 elements, in one tensor
-       of each case, for a machine must have that much memory to give it out. */
+    /* S 256K rows of 6144: rows, heads or batch entries further apart than 2^31 elements, in one
+       tensor of each case, for a machine must have that much memory to give it out. */
     {"Dao#767-q", "dir=bwd dtype=bf16 NQ=9 NK=17 D=16 lq=huge variant=\"@causal\" seed=767"},
     {"Dao#767-k", "dir=bwd dtype=f16 H=2 NQ=9 NK=17 D=16 lk=huge seed=768"},
-    {"Dao#767-v", "dir=bwd dtype=bf16 B=2 H=2 NQ=9 NK=17 D=16 lv=huge variant=\"@causal\" seed=769"},
+    {"Dao#767-v", "dir=bwd dtype=bf16 B=2 H=2 NQ=9 NK=17 D=16 lv=huge variant=\"@causal\" "
+                  "seed=769"},
     {"Dao#767-o", "dir=bwd dtype=bf16 H=2 NQ=9 NK=17 D=16 lo=huge variant=\"@causal\" seed=770"},
     {"Dao#767-dout", "dir=bwd dtype=f16 NQ=9 NK=17 D=16 ldo=huge dlse=1 seed=771"},
     {"Dao#767-dq", "dir=bwd dtype=bf16 B=2 NQ=9 NK=17 D=16 lg=huge grads=1 seed=772"},
@@ -98,9 +113,10 @@ const listed suite_list[] = {
     {"Dao#483", "B=768 H=2 NQ=3 NK=5 D=16 seed=483"},
     /* A mask of 8 x 28 x 4096 x 4096: its strides pass 2^31, its extents are small. */
     {"alexzhang13/flashattention2-custom-mask#2", "dir=bwd B=2 H=2 NQ=9 NK=17 D=8 lc=huge "
-                                                  "variant=\"@bias\" caps=\"bias:f16:2x2x9x17:ninf\" "
-                                                  "seed=2"},
-    /* B16 H60 D128, T 17477: the boundary is 2^31 elements of q; here it lies between the two rows. */
+                                                  "variant=\"@bias\" "
+                                                  "caps=\"bias:f16:2x2x9x17:ninf\" seed=2"},
+    /* B16 H60 D128, T 17477: the boundary is 2^31 elements of q; here it lies between the two
+       rows. */
     {"fla#1080a", "dir=bwd dtype=bf16 NQ=2 NK=2 H=2 D=32 lq=huge seed=1080"},
     {"fla#1080b", "dtype=e4m3fn otype=bf16 NQ=2 NK=2 D=32 lo=huge seed=1080"},
     {"pytorch#142228a", "H=65536 NQ=1 NK=2 D=2 seed=142228"},
@@ -115,27 +131,30 @@ const listed suite_list[] = {
                         "caps=\"m:bool:65600x2:keep\" seed=145040"},
     /* 500 x 350000 keys, 12 heads, batch 32: 5 x 35000, 1 head, batch 3. */
     {"Dao#47", "check=batch inv=1 B=3 H=1 NQ=5 NK=35000 D=4 seed=47"},
-    {"Dao#47b", "check=batch inv=1 B=32 H=2 NQ=5 NK=350 D=16 dtype=bf16 variant=\"@causal\" seed=47"},
-    /* Indices plus 23 * 1024 and 24 * 1024 compared with others in [0, 25600): one row and key in 64. */
-    {"pytorch#141183a", "H=1 NQ=400 NK=400 D=4 tq=25600 tk=25600 i0=1024 k0=24000 "
-                        "variant=\"i + 23 * 1024 >= k\" seed=23"},
-    {"pytorch#141183b", "H=1 NQ=400 NK=400 D=4 tq=25600 tk=25600 i0=100 k0=24400 "
-                        "variant=\"i + 24 * 1024 >= k\" seed=24"},
-    {"pytorch#141183c", "check=refuse wrong=overflow NQ=9 NK=9 D=4 tq=25600 tk=25600 "
-                        "variant=\"(i + 23 * 1024) * (k + 1024) * (q + 5) >= 0\""},
+    {"Dao#47b", "check=batch inv=1 B=32 H=2 NQ=5 NK=350 D=16 dtype=bf16 variant=\"@causal\" "
+                "seed=47"},
+    /* Indices plus 23 * 1024 and 24 * 1024 compared with others in [0, 25600): one row and key in
+       64. */
+    {"pytorch#141183a", "H=1 NQ=400 NK=400 D=4 tq=25600 tk=25600 i0=1024 k0=24000 variant=\"i + 23 "
+                        "* 1024 >= k\" seed=23"},
+    {"pytorch#141183b", "H=1 NQ=400 NK=400 D=4 tq=25600 tk=25600 i0=100 k0=24400 variant=\"i + 24 "
+                        "* 1024 >= k\" seed=24"},
+    {"pytorch#141183c", "check=refuse wrong=overflow NQ=9 NK=9 D=4 tq=25600 tk=25600 variant=\"(i "
+                        "+ 23 * 1024) * (k + 1024) * (q + 5) >= 0\""},
 
-    /* -- Strides and layout ---------------------------------------------------------------------- */
+    /* -- Strides and layout -------------------------------------------------------------------- */
     {"Dao#355a", "dir=bwd dtype=f16 B=2 H=4 HK=1 NQ=32 NK=32 D=32 ldo=swapped seed=355"},
     {"Dao#355b", "dir=bwd dtype=f16 B=2 H=4 HK=1 NQ=32 NK=32 D=32 ldo=same_row seed=355"},
     {"ROCm/flash-attention#40", "dir=bwd dtype=bf16 B=2 H=3 NQ=40 NK=50 D=32 ldo=padded lo=swapped "
                                 "lg=odd seed=40"},
     {"pytorchPR187506a", "check=refuse wrong=q_last H=2 NQ=5 NK=6"},
     {"pytorchPR187506b", "check=refuse dir=bwd wrong=dout_last H=2 NQ=5 NK=6"},
-    {"FlagGems#5896", "dir=bwd dtype=f16 B=2 H=4 HK=2 NQ=20 NK=30 D=16 lv=swapped lk=reversed seed=5896"},
-    {"pytorch#176915a", "dir=bwd dtype=bf16 B=2 H=2 NQ=33 NK=65 D=24 lq=odd lk=odd lv=odd lo=odd ldo=odd "
-                        "lg=odd variant=\"@causal\" seed=176915"},
-    {"pytorch#176915b", "check=shard split=rows parts=3 dir=bwd grads=1 dtype=bf16 B=2 H=2 NQ=33 NK=65 "
-                        "D=24 lq=swapped lk=odd lo=odd variant=\"@causal\" seed=176915"},
+    {"FlagGems#5896", "dir=bwd dtype=f16 B=2 H=4 HK=2 NQ=20 NK=30 D=16 lv=swapped lk=reversed "
+                      "seed=5896"},
+    {"pytorch#176915a", "dir=bwd dtype=bf16 B=2 H=2 NQ=33 NK=65 D=24 lq=odd lk=odd lv=odd lo=odd "
+                        "ldo=odd lg=odd variant=\"@causal\" seed=176915"},
+    {"pytorch#176915b", "check=shard split=rows parts=3 dir=bwd grads=1 dtype=bf16 B=2 H=2 NQ=33 "
+                        "NK=65 D=24 lq=swapped lk=odd lo=odd variant=\"@causal\" seed=176915"},
     {"xformers#683", "dir=bwd dtype=f16 B=2 H=2 NQ=13 NK=37 D=16 lc=odd variant=\"@bias\" "
                      "caps=\"bias:f16:2x2x13x37:normal\" seed=683"},
     {"xformers#684", "dir=bwd dtype=bf16 B=2 H=2 NQ=13 NK=37 D=16 lc=swapped variant=\"@bias\" "
@@ -144,38 +163,44 @@ const listed suite_list[] = {
                      "caps=\"bias:f32:1x2x7x9:normal\" seed=808"},
     {"xformers#813", "B=2 H=2 NQ=7 NK=1 D=16 lc=same_batch variant=\"@bias\" "
                      "caps=\"bias:f32:2x2x7x1:normal\" seed=813"},
-    /* qo 10, kv 20: a mask of another rank is refused; of another extent, what lies outside is false. */
+    /* qo 10, kv 20: a mask of another rank is refused; of another extent, what lies outside is
+       false. */
     {"flashinfer#3176a", "check=refuse wrong=capture_rank H=1 NQ=10 NK=20 variant=\"@bias\" "
                          "caps=\"bias:f32:1x1x10x20:normal\""},
     {"flashinfer#3176b", "dir=bwd NQ=10 NK=20 D=8 variant=\"bool m[2]; m[i][k]\" "
                          "caps=\"m:bool:10x10:keep\" seed=3176"},
 
-    /* -- Head dimensions and groups -------------------------------------------------------------- */
+    /* -- Head dimensions and groups ------------------------------------------------------------ */
     {"Sage#23", "dir=bwd dtype=bf16 H=2 NQ=65 NK=65 D=72 seed=23"},
-    {"Dao#498a", "dir=bwd dtype=f16 B=2 H=2 NQ=97 NK=97 D=160 lq=padded lk=padded lv=padded seed=498"},
+    {"Dao#498a", "dir=bwd dtype=f16 B=2 H=2 NQ=97 NK=97 D=160 lq=padded lk=padded lv=padded "
+                 "seed=498"},
     {"Dao#498b", "dir=bwd dtype=bf16 H=2 NQ=97 NK=97 D=192 variant=\"@causal\" seed=498"},
     /* 1 x 1024 x 128 heads: 128 rows, 2 heads. */
-    {"Dao#2087a", "dir=bwd dtype=bf16 H=2 NQ=128 NK=128 D=192 DV=128 variant=\"@causal\" seed=2087"},
+    {"Dao#2087a", "dir=bwd dtype=bf16 H=2 NQ=128 NK=128 D=192 DV=128 variant=\"@causal\" "
+                  "seed=2087"},
     {"Dao#2087b", "dir=bwd dtype=bf16 H=2 NQ=128 NK=128 D=192 DV=128 seed=2087"},
     {"Dao#2552a", "dir=bwd dtype=bf16 H=2 NQ=70 NK=129 D=128 DV=96 seed=2552"},
     {"Dao#2552b", "dir=bwd dtype=bf16 H=2 NQ=70 NK=129 D=128 DV=80 variant=\"@causal\" seed=2552"},
     {"Dao#2552c", "dir=bwd dtype=f16 H=2 NQ=70 NK=65 D=96 DV=128 seed=2552"},
     {"Dao#2552d", "dir=bwd H=2 NQ=20 NK=65 D=1 DV=33 seed=2552"},
     {"DaoPR2553", "dir=bwd dtype=bf16 B=2 H=8 HK=2 NQ=3 NK=70 D=64 lo=swapped seed=2553"},
-    {"TE#3216", "dir=bwd dtype=bf16 B=2 H=16 HK=2 NQ=40 NK=40 D=256 mul=50 variant=\"@causal\" seed=3216"},
+    {"TE#3216", "dir=bwd dtype=bf16 B=2 H=16 HK=2 NQ=40 NK=40 D=256 mul=50 variant=\"@causal\" "
+                "seed=3216"},
     {"huggingface/kernels-community#1085", "dir=bwd dtype=bf16 H=8 HK=2 NQ=8 NK=8 D=64 "
                                            "variant=\"@causal\" seed=1085"},
     {"huggingface/kernels-community#1085b", "check=refuse wrong=groups H=8 HK=3 NQ=8 NK=8"},
 
-    /* -- Scores and masks of users --------------------------------------------------------------- */
+    /* -- Scores and masks of users ------------------------------------------------------------- */
     {"pytorch#159247", "dir=bwd H=2 NQ=100 NK=333 D=16 bm=128 bn=128 dense=70 seed=159247"},
     /* A block mask made for far more rows and keys than are there, with LSE. */
-    {"pytorch#136232", "dir=bwd dlse=1 B=2 H=2 NQ=256 NK=256 D=8 qused=33,0 kused=40,256 bm=64 bn=32 "
-                       "dense=60 larger=1 seed=136232"},
-    {"gym#34", "H=2 NQ=512 NK=512 D=4 qused=64 kused=64 bm=128 bn=128 larger=1 variant=\"@causal\" seed=34"},
+    {"pytorch#136232", "dir=bwd dlse=1 B=2 H=2 NQ=256 NK=256 D=8 qused=33,0 kused=40,256 bm=64 "
+                       "bn=32 dense=60 larger=1 seed=136232"},
+    {"gym#34", "H=2 NQ=512 NK=512 D=4 qused=64 kused=64 bm=128 bn=128 larger=1 variant=\"@causal\" "
+               "seed=34"},
     {"pytorch#133717a", "B=4 H=4 HK=2 NQ=1 NK=200 D=32 kused=129,130,131,132 variant=\"@causal\" "
                         "larger=1 stale=1 seed=133717"},
-    {"pytorch#133717b", "B=3 H=2 NQ=2 NK=300 D=16 kused=128,257,300 variant=\"@window 40 0\" larger=1"},
+    {"pytorch#133717b", "B=3 H=2 NQ=2 NK=300 D=16 kused=128,257,300 variant=\"@window 40 0\" "
+                        "larger=1"},
     /* S 8192: 300. The gradient of a number, once captured as a number and once as a tensor. */
     {"pytorch#145208a", "dir=bwd H=2 NQ=300 NK=300 D=16 variant=\"s * scale0 + shift0\" "
                         "caps=\"scale0=1.25 shift0=0.5\" seed=145208"},
@@ -187,74 +212,91 @@ const listed suite_list[] = {
     {"flashinferPR1028b", "H=2 NQ=30 NK=40 D=16 stale=1 variant=\"bool m[2]; m[i][k]\" "
                           "caps=\"m:bool:30x40:keep\" seed=1028"},
 
-    /* -- Lengths in decoding --------------------------------------------------------------------- */
+    /* -- Lengths in decoding ------------------------------------------------------------------- */
     /* Page 4, length 13: 16 rows of memory, the last 3 are NaN. */
-    {"flashinfer#941", "B=2 H=4 HK=2 NQ=1 NK=16 D=32 kused=13 ends=nan variant=\"@causal\" seed=941"},
+    {"flashinfer#941", "B=2 H=4 HK=2 NQ=1 NK=16 D=32 kused=13 ends=nan variant=\"@causal\" "
+                       "seed=941"},
     {"Dao#1579", "B=3 H=4 HK=1 NQ=1 NK=384 D=16 kused=128,129,300 seed=1579"},
     {"vllm#27547", "B=3 H=4 HK=1 NQ=1 NK=80 D=16 kused=16,17,64 stale=1 seed=27547"},
-    /* heads 14/2, D 64, 19802 keys: 1980 keys, D 16; entry 0 must keep its bits beside any other. */
-    {"vllm#51902", "check=batch inv=1 B=2 H=14 HK=2 D=16 packed=both qlens=1,9 klens=1980,40 seed=51902"},
-    {"vllm#51902b", "check=batch inv=1 B=2 H=14 HK=2 D=16 packed=both qlens=1,10 klens=1980,40 seed=51902"},
-    {"FlashMLA#212", "check=batch inv=1 B=4 H=4 HK=1 NQ=2 NK=300 D=72 DV=64 kused=300,5,0,77 dtype=bf16"},
+    /* heads 14/2, D 64, 19802 keys: 1980 keys, D 16; entry 0 must keep its bits beside any other.
+       */
+    {"vllm#51902", "check=batch inv=1 B=2 H=14 HK=2 D=16 packed=both qlens=1,9 klens=1980,40 "
+                   "seed=51902"},
+    {"vllm#51902b", "check=batch inv=1 B=2 H=14 HK=2 D=16 packed=both qlens=1,10 klens=1980,40 "
+                    "seed=51902"},
+    {"FlashMLA#212", "check=batch inv=1 B=4 H=4 HK=1 NQ=2 NK=300 D=72 DV=64 kused=300,5,0,77 "
+                     "dtype=bf16"},
 
-    /* -- FP8 ------------------------------------------------------------------------------------- */
+    /* -- FP8 ----------------------------------------------------------------------------------- */
     {"Dao#2577", "dtype=e4m3fn H=6 HK=1 NQ=9 NK=256 D=128 qs=head ks=head vs=head seed=2577"},
-    {"vllmPR51363", "dtype=e4m3fn B=2 H=4 HK=2 NQ=20 NK=300 D=32 qs=qblock ks=block vs=block seed=51363"},
+    {"vllmPR51363", "dtype=e4m3fn B=2 H=4 HK=2 NQ=20 NK=300 D=32 qs=qblock ks=block vs=block "
+                    "seed=51363"},
     {"CKPR3423", "dtype=e4m3fnuz NQ=128 NK=128 D=64 qs=one ks=one vs=one seed=3423"},
     {"Sage#221", "dtype=e5m2 H=2 NQ=40 NK=130 D=64 qs=block ks=block vs=block mul=50 seed=221"},
     {"Dao#1169", "dtype=e4m3fn H=2 NQ=70 NK=70 D=64 variant=\"@causal\" vs=block seed=1169"},
     {"Dao#1848", "dtype=e5m2fnuz H=2 NQ=40 NK=70 D=32 ks=head otype=f32 seed=1848"},
 
-    /* -- Dropout, determinism, LSE, stale data, ALiBi -------------------------------------------- */
+    /* -- Dropout, determinism, LSE, stale data, ALiBi ------------------------------------------ */
     {"Dao#1195", "dir=bwd dtype=bf16 B=2 H=3 NQ=9 NK=9 D=72 lk=huge seed=1195"},
-    {"CKPR3135", "check=repeat dir=bwd det=1 dtype=f16 H=2 HK=1 NQ=200 NK=520 D=32 dropout=0.2 dseed=3135 "
-                 "variant=\"@bias ~ @window 64 10\" caps=\"bias:f16:1x2x200x520:normal\" seed=3135"},
-    {"CKPR3135b", "check=dropout dir=bwd B=2 H=2 HK=1 NQ=50 NK=130 D=32 dropout=0.2 dseed=3135 offset=9 "
-                  "variant=\"@window 20 10\" seed=3135"},
+    {"CKPR3135", "check=repeat dir=bwd det=1 dtype=f16 H=2 HK=1 NQ=200 NK=520 D=32 dropout=0.2 "
+                 "dseed=3135 variant=\"@bias ~ @window 64 10\" "
+                 "caps=\"bias:f16:1x2x200x520:normal\" seed=3135"},
+    {"CKPR3135b", "check=dropout dir=bwd B=2 H=2 HK=1 NQ=50 NK=130 D=32 dropout=0.2 dseed=3135 "
+                  "offset=9 variant=\"@window 20 10\" seed=3135"},
     {"Dao#1817a", "dir=bwd B=2 H=2 NQ=20 NK=30 D=16 dlse=1 seed=1817"},
-    {"Dao#1817b", "dir=bwd dtype=bf16 B=2 H=2 NQ=20 NK=30 D=16 dlse=1 sink=1 variant=\"@causal\" seed=1817"},
+    {"Dao#1817b", "dir=bwd dtype=bf16 B=2 H=2 NQ=20 NK=30 D=16 dlse=1 sink=1 variant=\"@causal\" "
+                  "seed=1817"},
     {"Dao#1164", "dir=bwd B=3 H=2 NQ=40 NK=60 D=16 qused=40,7,0 kused=1,60,33 stale=1 seed=1164"},
-    {"torchtitan#3893", "dir=bwd B=3 H=2 D=16 packed=both qlens=33,1,20 klens=33,1,20 stale=1 longest=1 "
-                        "variant=\"@causal\" seed=3893"},
-    {"flashinfer#5015", "dir=bwd B=3 H=2 D=16 packed=both qlens=33,1,20 klens=33,1,20 spare=64 ends=inf "
-                        "larger=1 seed=5015"},
-    {"Dao#907a", "dir=bwd H=5 NQ=40 NK=40 D=16 variant=\"@alibi ~ @causal\" caps=\"slopes:f32:5:slopes\""},
+    {"torchtitan#3893", "dir=bwd B=3 H=2 D=16 packed=both qlens=33,1,20 klens=33,1,20 stale=1 "
+                        "longest=1 variant=\"@causal\" seed=3893"},
+    {"flashinfer#5015", "dir=bwd B=3 H=2 D=16 packed=both qlens=33,1,20 klens=33,1,20 spare=64 "
+                        "ends=inf larger=1 seed=5015"},
+    {"Dao#907a", "dir=bwd H=5 NQ=40 NK=40 D=16 variant=\"@alibi ~ @causal\" "
+                 "caps=\"slopes:f32:5:slopes\""},
     {"Dao#907b", "H=5 NQ=1 NK=40 D=16 variant=\"@alibi ~ @causal\" caps=\"slopes:f32:5:slopes\""},
-    {"Dao#1585", "dir=bwd H=12 HK=4 NQ=20 NK=70 D=16 dtype=bf16 variant=\"@alibi 12 ~ @causal\" seed=1585"},
+    {"Dao#1585", "dir=bwd H=12 HK=4 NQ=20 NK=70 D=16 dtype=bf16 variant=\"@alibi 12 ~ @causal\" "
+                 "seed=1585"},
     {"flashinfer#1606a", "check=shard split=heads parts=3 dir=bwd H=12 HK=6 NQ=20 NK=30 D=16 "
                          "variant=\"@alibi 12\" seed=1606"},
     {"flashinfer#1606b", "H=4 NQ=20 NK=30 D=16 h0=8 th=12 variant=\"@alibi 12\" seed=1606"},
 
-    /* -- Properties of DESIGN.md section 6 ------------------------------------------------------- */
-    {"repeat", "check=repeat dir=bwd det=1 B=2 H=4 HK=2 NQ=70 NK=130 D=32 variant=\"@causal ~ @relative 5\" "
-               "caps=\"table:f32:4x11:normal\" sink=1 dlse=1"},
-    {"repeat-bf16", "check=repeat dir=bwd det=1 dtype=bf16 B=2 H=4 HK=1 NQ=70 NK=130 D=64 dropout=0.3"},
-    {"threads", "check=threads dir=bwd det=1 B=3 H=4 HK=2 NQ=70 NK=130 D=32 variant=\"@causal\" sink=1"},
+    /* -- Properties of DESIGN.md section 6 ----------------------------------------------------- */
+    {"repeat", "check=repeat dir=bwd det=1 B=2 H=4 HK=2 NQ=70 NK=130 D=32 variant=\"@causal ~ "
+               "@relative 5\" caps=\"table:f32:4x11:normal\" sink=1 dlse=1"},
+    {"repeat-bf16", "check=repeat dir=bwd det=1 dtype=bf16 B=2 H=4 HK=1 NQ=70 NK=130 D=64 "
+                    "dropout=0.3"},
+    {"threads", "check=threads dir=bwd det=1 B=3 H=4 HK=2 NQ=70 NK=130 D=32 variant=\"@causal\" "
+                "sink=1"},
     {"threads-captures", "check=threads dir=bwd det=1 dtype=bf16 B=3 H=4 HK=2 NQ=70 NK=70 D=16 "
-                         "variant=\"@relative 5 ~ c * tanh(s / c)\" caps=\"table:f32:4x11:normal c=3\""},
+                         "variant=\"@relative 5 ~ c * tanh(s / c)\" caps=\"table:f32:4x11:normal "
+                         "c=3\""},
     {"batch-32", "check=batch inv=1 dir=bwd det=1 B=32 H=2 NQ=9 NK=65 D=16 variant=\"@causal\""},
-    {"batch-dropout", "check=batch inv=1 dir=bwd det=1 B=3 H=4 HK=2 NQ=66 NK=65 D=16 dropout=0.4 sink=1"},
-    {"merge", "check=merge parts=5 B=2 H=4 HK=2 NQ=33 NK=300 D=32 sink=1 variant=\"@causal ~ @alibi 4\""},
+    {"batch-dropout", "check=batch inv=1 dir=bwd det=1 B=3 H=4 HK=2 NQ=66 NK=65 D=16 dropout=0.4 "
+                      "sink=1"},
+    {"merge", "check=merge parts=5 B=2 H=4 HK=2 NQ=33 NK=300 D=32 sink=1 variant=\"@causal ~ "
+              "@alibi 4\""},
     {"merge-bf16", "check=merge parts=3 dtype=bf16 B=2 H=4 HK=2 NQ=33 NK=65 D=64 dropout=0.2 "
                    "variant=\"@window 20 5\""},
-    {"shard-rows", "check=shard split=rows parts=3 dir=bwd grads=1 B=2 H=2 NQ=65 NK=40 D=16 dropout=0.3 "
-                   "variant=\"@causal\" sink=1"},
-    {"shard-batch", "check=shard split=batch parts=3 dir=bwd grads=7 B=5 H=2 NQ=20 NK=40 D=16 dropout=0.3 "
-                    "variant=\"b % 2 == 0 || k <= q\""},
-    {"shard-heads", "check=shard split=heads parts=2 dir=bwd grads=15 B=2 H=6 HK=3 NQ=20 NK=40 D=16 "
-                    "dropout=0.3 sink=1 variant=\"s * (1 + 0.1 * h / nh)\""},
-    {"dropout", "check=dropout dir=bwd B=2 H=3 NQ=33 NK=97 D=16 dropout=0.5 dseed=-7 offset=3 b0=2 tb=9 h0=4 "
-                "th=8 i0=5 tq=90 k0=32 tk=200"},
+    {"shard-rows", "check=shard split=rows parts=3 dir=bwd grads=1 B=2 H=2 NQ=65 NK=40 D=16 "
+                   "dropout=0.3 variant=\"@causal\" sink=1"},
+    {"shard-batch", "check=shard split=batch parts=3 dir=bwd grads=7 B=5 H=2 NQ=20 NK=40 D=16 "
+                    "dropout=0.3 variant=\"b % 2 == 0 || k <= q\""},
+    {"shard-heads", "check=shard split=heads parts=2 dir=bwd grads=15 B=2 H=6 HK=3 NQ=20 NK=40 "
+                    "D=16 dropout=0.3 sink=1 variant=\"s * (1 + 0.1 * h / nh)\""},
+    {"dropout", "check=dropout dir=bwd B=2 H=3 NQ=33 NK=97 D=16 dropout=0.5 dseed=-7 offset=3 b0=2 "
+                "tb=9 h0=4 th=8 i0=5 tq=90 k0=32 tk=200"},
     {"dropout-edges-a", "dir=bwd NQ=40 NK=40 D=8 dropout=1e-9 dseed=5"},
     {"dropout-edges-b", "dir=bwd NQ=40 NK=40 D=8 dropout=0.999999 dseed=5"},
     {"dropout-seed-at", "dir=bwd H=2 NQ=40 NK=70 D=8 dropout=0.3 dseed=77 seedat=1"},
-    {"isolate-packed", "check=isolate dir=bwd det=1 B=3 H=2 D=16 packed=both qlens=5,0,40 klens=70,9,33 "
-                       "ends=nan variant=\"@window 5 0\""},
+    {"isolate-packed", "check=isolate dir=bwd det=1 B=3 H=2 D=16 packed=both qlens=5,0,40 "
+                       "klens=70,9,33 ends=nan variant=\"@window 5 0\""},
     {"visible-nan-q", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan where=q"},
     {"visible-inf-k", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=inf where=k"},
     {"visible-nan-v", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan where=v"},
-    {"visible-inf-v", "dir=bwd dtype=bf16 H=2 NQ=70 NK=70 D=16 variant=\"@window 9 0\" plant=inf where=v"},
-    {"visible-nan-dout", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan where=dout"},
+    {"visible-inf-v", "dir=bwd dtype=bf16 H=2 NQ=70 NK=70 D=16 variant=\"@window 9 0\" plant=inf "
+                      "where=v"},
+    {"visible-nan-dout", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan "
+                         "where=dout"},
     {"lengths-out-of-range", "dir=bwd B=4 H=2 NQ=9 NK=17 D=8 qused=-3,9,400,2 kused=17,-1,5,1000"},
     {"sink-alone", "dir=bwd H=2 NQ=5 NK=7 D=8 sink=1 variant=\"false\" want=0 dlse=1"},
     {"scale-zero", "NQ=1 NK=4 D=3 DV=1 scale=0 v=1,2,3,4 want=2.5"},
@@ -263,21 +305,24 @@ const listed suite_list[] = {
     {"one-of-each-gradient-dk", "dir=bwd grads=2 H=4 HK=2 NQ=20 NK=30 D=8 variant=\"@causal\""},
     {"one-of-each-gradient-dv", "dir=bwd grads=4 H=4 HK=2 NQ=20 NK=30 D=8 variant=\"@causal\""},
     {"one-of-each-gradient-dsink", "dir=bwd grads=8 H=4 HK=2 NQ=20 NK=30 D=8 sink=1"},
-    {"one-of-each-gradient-captures", "dir=bwd grads=16 H=2 NQ=20 NK=30 D=8 variant=\"s + t[h][k]\" "
-                                      "caps=\"t:f32:2x30:normal\""},
+    {"one-of-each-gradient-captures", "dir=bwd grads=16 H=2 NQ=20 NK=30 D=8 variant=\"s + "
+                                      "t[h][k]\" caps=\"t:f32:2x30:normal\""},
 
-    /* -- Derivatives of every operation ---------------------------------------------------------- */
-    {"grad-arithmetic", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"-(s * a - d / c + abs(s - a) * 0.3)\" "
-                        "caps=\"a=0.7 d=1.3 c=2.1\""},
+    /* -- Derivatives of every operation -------------------------------------------------------- */
+    {"grad-arithmetic", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"-(s * a - d / c + abs(s - a) * "
+                        "0.3)\" caps=\"a=0.7 d=1.3 c=2.1\""},
     {"grad-mod", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"s + t[k] % 1.5 + fmod(t[k] * 2, 0.7) * s\" "
                  "caps=\"t:f32:17:normal\""},
-    {"grad-mod-divisor", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"s + 7.3 % c + fmod(9.7, c)\" caps=\"c=1.7\""},
+    {"grad-mod-divisor", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"s + 7.3 % c + fmod(9.7, c)\" "
+                         "caps=\"c=1.7\""},
     {"grad-pow", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"pow(1.2 + abs(s), a) + pow(t[k], 2)\" "
                  "caps=\"a=1.3 t:f32:17:positive\""},
-    {"grad-exp", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"exp(s * a) + exp2(s * c)\" caps=\"a=0.3 c=0.4\""},
+    {"grad-exp", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"exp(s * a) + exp2(s * c)\" caps=\"a=0.3 "
+                 "c=0.4\""},
     {"grad-log", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"log(a + s * s) + log2(c + abs(s))\" "
                  "caps=\"a=0.9 c=1.4\""},
-    {"grad-tanh", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"c * tanh(s / c + t[h])\" caps=\"c=1.5 t:f32:2:normal\""},
+    {"grad-tanh", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"c * tanh(s / c + t[h])\" caps=\"c=1.5 "
+                  "t:f32:2:normal\""},
     {"grad-sqrt", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"sqrt(a + s * s) * s\" caps=\"a=0.8\""},
     {"grad-sin-cos", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"sin(s * a + t[k]) + cos(s + t[k]) * c\" "
                      "caps=\"a=1.1 c=0.6 t:f32:17:normal\""},
@@ -285,13 +330,14 @@ const listed suite_list[] = {
                      "caps=\"a=0.4 t:f32:17:normal\""},
     {"grad-select", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"(k - q) % 2 == 0 ? s * t[k] : s - t[i]\" "
                     "caps=\"t:f32:17:normal\""},
-    {"grad-square-loss", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"x = s * w[h] + t[k]; x * x * 0.2 + x\" "
-                         "caps=\"w:f32:2:normal t:f32:17:normal\""},
-    {"grad-four-indices", "dir=bwd B=2 H=3 NQ=9 NK=17 D=8 variant=\"s + t[b][h][i % 4][floordiv(k, 5)]\" "
-                          "caps=\"t:f32:2x3x4x4:normal\""},
-    {"grad-outside", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"s + t[k - q + 3]\" caps=\"t:f32:7:normal\""},
+    {"grad-square-loss", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"x = s * w[h] + t[k]; x * x * 0.2 + "
+                         "x\" caps=\"w:f32:2:normal t:f32:17:normal\""},
+    {"grad-four-indices", "dir=bwd B=2 H=3 NQ=9 NK=17 D=8 variant=\"s + t[b][h][i % 4][floordiv(k, "
+                          "5)]\" caps=\"t:f32:2x3x4x4:normal\""},
+    {"grad-outside", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"s + t[k - q + 3]\" "
+                     "caps=\"t:f32:7:normal\""},
 
-    /* -- What must be refused -------------------------------------------------------------------- */
+    /* -- What must be refused ------------------------------------------------------------------ */
     {"refuse-k-dim", "check=refuse wrong=k_dim H=2 NQ=5 NK=6"},
     {"refuse-v-rows", "check=refuse wrong=v_rows H=2 NQ=5 NK=6"},
     {"refuse-k-batch", "check=refuse wrong=k_batch H=2 NQ=5 NK=6"},
@@ -305,7 +351,8 @@ const listed suite_list[] = {
     {"refuse-reach", "check=refuse wrong=q_reach H=2 NQ=5 NK=6"},
     {"refuse-head-dim", "check=refuse wrong=head_dim H=2 NQ=5 NK=6 D=1000"},
     {"refuse-o-overlap", "check=refuse wrong=o_overlap H=2 NQ=5 NK=6 lo=same_head"},
-    {"refuse-dk-overlap", "check=refuse wrong=dk_overlap dir=bwd grads=2 H=2 NQ=5 NK=6 lg=same_row"},
+    {"refuse-dk-overlap", "check=refuse wrong=dk_overlap dir=bwd grads=2 H=2 NQ=5 NK=6 "
+                          "lg=same_row"},
     {"refuse-lse-shape", "check=refuse wrong=lse_shape H=2 NQ=5 NK=6"},
     {"refuse-lse-missing", "check=refuse wrong=lse_missing dir=bwd H=2 NQ=5 NK=6"},
     {"refuse-o-missing", "check=refuse wrong=o_missing H=2 NQ=5 NK=6"},
@@ -341,3 +388,4 @@ const listed suite_list[] = {
     {"refuse-larger-run", "check=refuse wrong=larger_run H=2 NQ=5 NK=6"},
     {0},
 };
+// clang-format on

@@ -3,12 +3,12 @@
        conformance [--device NAME] [--list] [--random N] [--seed S] [--case TEXT] [--long]
                    [--only TEXT] [--json FILE] [--cover] [--stop] [--help]
 
-   Without --list, --random and --case it runs the list and 1,000 random cases. A failure is printed as
-   a command that repeats it. docs/conformance.md tells the rules and the JSON.
+   Without --list, --random and --case it runs the list and 1,000 random cases. A failure is printed
+   as a command that repeats it. docs/conformance.md tells the rules and the JSON.
 
    To build: the C files of this folder, tests/plain*.c and the library, with -Ilib and
-   -D_POSIX_C_SOURCE=200809L. It links internal functions of the library (the graph of a variant, element
-   types), so it needs the static libattn.a or the library's C files, not libattn.so:
+   -D_POSIX_C_SOURCE=200809L. It links internal functions of the library (the graph of a variant,
+   element types), so it needs the static libattn.a or the library's C files, not libattn.so:
 
        cc -std=c11 -O2 -D_POSIX_C_SOURCE=200809L -Ilib tests/conformance/[a-z]*.c tests/plain*.c \
           libattn.a -lm -lpthread -ldl -o conformance */
@@ -39,7 +39,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* -- JSON Lines ---------------------------------------------------------------------------------- */
+/* -- JSON Lines -------------------------------------------------------------------------------- */
 static void json_text(FILE *f, const char *text) {
     fputc('"', f);
     for (; *text; text++) {
@@ -91,7 +91,7 @@ static void json_line(const tally *t, const char *name, const char *line, const 
     fprintf(f, "}}\n");
 }
 
-/* -- Cases --------------------------------------------------------------------------------------- */
+/* -- Cases ------------------------------------------------------------------------------------- */
 static void run_point(tally *t, const char *name, const point *p) {
     char line[POINT_LINE];
     outcome out;
@@ -131,7 +131,9 @@ static void run_line(tally *t, const char *name, const char *line) {
     run_point(t, name, &p);
 }
 
-static int stopped(const tally *t) { return t->o->stop && t->failed > 0; }
+static int stopped(const tally *t) {
+    return t->o->stop && t->failed > 0;
+}
 
 static void run_list(tally *t) {
     for (const listed *x = suite_list; x->name && !stopped(t); x++) {
@@ -160,17 +162,18 @@ static void run_random(tally *t) {
     drawer_free(d);
 }
 
-/* -- Options ------------------------------------------------------------------------------------- */
+/* -- Options ----------------------------------------------------------------------------------- */
 static int help(void) {
     const char *name, *about;
     char kind[200];
-    printf("conformance [--device NAME] [--list] [--random N] [--seed S] [--case TEXT] [--long]\n"
-           "            [--only TEXT] [--json FILE] [--cover] [--stop]\n\n"
-           "--list    the fixed list; --only: those whose name contains TEXT\n"
-           "--random  N cases drawn from --seed S (default 1); --cover: drawn and counted, not run\n"
-           "--long    the list and 20,000 random cases\n"
-           "--stop    at the first failure\n"
-           "--case    one case, a line of these fields:\n\n");
+    printf(
+        "conformance [--device NAME] [--list] [--random N] [--seed S] [--case TEXT] [--long]\n"
+        "            [--only TEXT] [--json FILE] [--cover] [--stop]\n\n"
+        "--list    the fixed list; --only: those whose name contains TEXT\n"
+        "--random  N cases drawn from --seed S (default 1); --cover: drawn and counted, not run\n"
+        "--long    the list and 20,000 random cases\n"
+        "--stop    at the first failure\n"
+        "--case    one case, a line of these fields:\n\n");
     for (int i = 0; point_describe(i, &name, kind, &about); i++) {
         printf("  %-9s %s\n            %s\n", name, about, kind);
     }
@@ -184,7 +187,9 @@ static int read_options(int argc, char **argv, options *o) {
         const struct {
             const char *name;
             const char **text;
-        } texts[] = {{"--device", &o->device}, {"--only", &o->only}, {"--json", &o->json},
+        } texts[] = {{"--device", &o->device},
+                     {"--only", &o->only},
+                     {"--json", &o->json},
                      {"--case", &o->one}};
         int known = 0;
         for (size_t j = 0; j < sizeof texts / sizeof *texts && i + 1 < argc; j++) {
@@ -200,8 +205,8 @@ static int read_options(int argc, char **argv, options *o) {
             o->seed = strtoull(argv[i + 1], NULL, 10);
             known = 2;
         } else if (!known) {
-            known = strcmp(a, "--list") == 0   ? (o->list = 1)
-                    : strcmp(a, "--long") == 0 ? (o->many = 1)
+            known = strcmp(a, "--list") == 0    ? (o->list = 1)
+                    : strcmp(a, "--long") == 0  ? (o->many = 1)
                     : strcmp(a, "--cover") == 0 ? (o->cover = 1)
                     : strcmp(a, "--stop") == 0  ? (o->stop = 1)
                                                 : 0;

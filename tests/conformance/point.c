@@ -22,10 +22,10 @@ typedef struct field {
 
 static const field fields[] = {
 #define PICK(name, picks, about) {#name, about, KIND_PICK, offsetof(point, name), picks##_names, 0},
-#define INT(name, start, about) {#name, about, KIND_INT, offsetof(point, name), NULL, start},
+#define INT(name, start, about)  {#name, about, KIND_INT, offsetof(point, name), NULL, start},
 #define REAL(name, start, about) {#name, about, KIND_REAL, offsetof(point, name), NULL, start},
-#define LIST(name, about) {#name, about, KIND_LIST, offsetof(point, name), NULL, 0},
-#define TEXT(name, about) {#name, about, KIND_TEXT, offsetof(point, name), NULL, 0},
+#define LIST(name, about)        {#name, about, KIND_LIST, offsetof(point, name), NULL, 0},
+#define TEXT(name, about)        {#name, about, KIND_TEXT, offsetof(point, name), NULL, 0},
     POINT_FIELDS(PICK, INT, REAL, LIST, TEXT)
 #undef PICK
 #undef INT
@@ -35,7 +35,9 @@ static const field fields[] = {
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
-static void *member(const point *p, const field *f) { return (char *)p + f->at; }
+static void *member(const point *p, const field *f) {
+    return (char *)p + f->at;
+}
 
 void point_start(point *p) {
     memset(p, 0, sizeof *p);
@@ -115,7 +117,8 @@ int point_parse(point *p, const char *line, char why[200]) {
         const size_t n = strcspn(line, "=");
         const field *f = NULL;
         for (int i = 0; i < FIELDS && !f; i++) {
-            f = strlen(fields[i].name) == n && memcmp(fields[i].name, line, n) == 0 ? &fields[i] : NULL;
+            f = strlen(fields[i].name) == n && memcmp(fields[i].name, line, n) == 0 ? &fields[i]
+                                                                                    : NULL;
         }
         if (!f || !line[n]) {
             snprintf(why, 200, "there is no field \"%.40s\"", line);
@@ -160,7 +163,8 @@ void point_print(const point *p, char line[POINT_LINE]) {
         }
         n += (size_t)snprintf(line + n, POINT_LINE - n, "%s%s=", n ? " " : "", f->name);
         if (f->kind == KIND_PICK) {
-            n += (size_t)snprintf(line + n, POINT_LINE - n, "%s", f->names[*(int64_t *)member(p, f)]);
+            n += (size_t)snprintf(line + n, POINT_LINE - n, "%s",
+                                  f->names[*(int64_t *)member(p, f)]);
         } else if (f->kind == KIND_INT) {
             n += (size_t)snprintf(line + n, POINT_LINE - n, "%lld",
                                   (long long)*(int64_t *)member(p, f));

@@ -59,8 +59,8 @@
     INT(grads, 31, "sum of 1 dq, 2 dk, 4 dv, 8 dsink, 16 captures: which gradients are wanted")    \
     INT(nolse, 0, "1: forward alone writes no lse")                                                \
     INT(dlse, 0, "1: a gradient comes in through lse")                                             \
-    TEXT(variant, "parts with ~ between them, composed (`any ~` first: any of them is enough); a "  \
-                  "part is a text, or @name and numbers: ready-made")                              \
+    TEXT(variant, "parts with ~ between them, composed (`any ~` first: one is enough); a part "    \
+                  "is a text, or @name and numbers: ready-made")                                   \
     TEXT(caps, "captures: name=number, or name:type:extents:values with extents as 2x8")           \
     REAL(scale, NAN, "scale; not given: 1/sqrt(D)")                                                \
     INT(sink, 0, "1: a sink")                                                                      \
@@ -122,18 +122,19 @@ typedef struct point {
 #undef TEXT
 } point;
 
-enum { CHECK_VALUE, CHECK_REPEAT, CHECK_BATCH, CHECK_THREADS, CHECK_WINDOW, CHECK_MERGE, CHECK_SHARD,
-       CHECK_DROPOUT, CHECK_ISOLATE, CHECK_REFUSE, CHECKS };
+// clang-format off
+enum { CHECK_VALUE, CHECK_REPEAT, CHECK_BATCH, CHECK_THREADS, CHECK_WINDOW, CHECK_MERGE,
+       CHECK_SHARD, CHECK_DROPOUT, CHECK_ISOLATE, CHECK_REFUSE };
 enum { DIR_FWD, DIR_BWD };
 enum { PACKED_NONE, PACKED_Q, PACKED_K, PACKED_BOTH };
 enum { ENDS_FINITE, ENDS_NAN, ENDS_INF };
 enum { LAYOUT_COMPACT, LAYOUT_SWAPPED, LAYOUT_PADDED, LAYOUT_ODD, LAYOUT_REVERSED, LAYOUT_HUGE,
-       LAYOUT_SAME_BATCH, LAYOUT_SAME_HEAD, LAYOUT_SAME_ROW, LAYOUTS };
+       LAYOUT_SAME_BATCH, LAYOUT_SAME_HEAD, LAYOUT_SAME_ROW };
 enum { SCALES_NONE, SCALES_ONE, SCALES_HEAD, SCALES_BLOCK, SCALES_QBLOCK };
 enum { LISTS_BH, LISTS_B1, LISTS_1H, LISTS_11 };
-enum { PLANT_NONE, PLANT_NAN, PLANT_INF, PLANT_NINF };
 enum { WHERE_Q, WHERE_K, WHERE_V, WHERE_DOUT };
 enum { SPLIT_KEYS, SPLIT_HEADS, SPLIT_BATCH, SPLIT_ROWS };
+// clang-format on
 
 /* All fields at their defaults. */
 void point_start(point *p);

@@ -1,7 +1,8 @@
-/* property.c: what a comparison with the oracle does not show: bits that stay, parts that make a whole.
+/* property.c: what a comparison with the oracle does not show: bits that stay, parts that make a
+   whole.
 
-   Who calls it: case.c. A part of a call shares the memory of the whole: its tensors are slices, its
-   origins say where it begins. */
+   Who calls it: case.c. A part of a call shares the memory of the whole: its tensors are slices,
+   its origins say where it begins. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 #include "suite.h"
 
-/* -- Slices -------------------------------------------------------------------------------------- */
+/* -- Slices ------------------------------------------------------------------------------------ */
 /* `to` becomes a second look at the memory of `from`. */
 static void view_of(side *to, const side *from) {
     *to = *from;
@@ -30,7 +31,9 @@ static void slice(tensor *t, char axis, int64_t first, int64_t n) {
     }
 }
 
-static int64_t or_else(int64_t total, int64_t here) { return total ? total : here; }
+static int64_t or_else(int64_t total, int64_t here) {
+    return total ? total : here;
+}
 
 static void slice_batch(side *s, const point *p, int64_t first, int64_t n) {
     for (int r = 0; r < ROLES; r++) {
@@ -89,11 +92,12 @@ static int64_t split_size(const point *p) {
 
 /* Heads and batches have no empty parts. */
 static int64_t parts_of(const point *p) {
-    const int64_t n = split_size(p), most = p->split == SPLIT_KEYS || p->split == SPLIT_ROWS ? 6 : n;
+    const int64_t n = split_size(p),
+                  most = p->split == SPLIT_KEYS || p->split == SPLIT_ROWS ? 6 : n;
     return p->parts < most ? p->parts : most;
 }
 
-/* -- Parts make the whole ------------------------------------------------------------------------ */
+/* -- Parts make the whole ---------------------------------------------------------------------- */
 /* Every part writes its slice of the results, which must be those of the whole. */
 static void check_shard(setup *s, outcome *out) {
     const point *const p = s->p;
@@ -133,9 +137,8 @@ static void check_merge(setup *s, outcome *out) {
             run_side(&part, p, &part.call, s->variant, out->why);
         }
     }
-    if (!out->why[0] &&
-        attn_merge(s->dev.device, (int)parts + 1, os, lses, s->dev.call.sink, s->dev.call.o,
-                   s->dev.call.lse, NULL) < 0) {
+    if (!out->why[0] && attn_merge(s->dev.device, (int)parts + 1, os, lses, s->dev.call.sink,
+                                   s->dev.call.o, s->dev.call.lse, NULL) < 0) {
         complain(out->why, "attn_merge: %s", attn_error());
     }
     if (!out->why[0]) {
@@ -147,7 +150,7 @@ static void check_merge(setup *s, outcome *out) {
     }
 }
 
-/* -- The same bits ------------------------------------------------------------------------------- */
+/* -- The same bits ----------------------------------------------------------------------------- */
 typedef struct bits {
     char *at;
     size_t n;
@@ -269,8 +272,8 @@ static void run_plans(const side *s, attn_plan *const plan[3], const attn_call *
     }
 }
 
-/* The whole, then a part of it on the same plan: the part's rows keep their bits. Part B is the last
-   half of the rows of every batch entry. */
+/* The whole, then a part of it on the same plan: the part's rows keep their bits. Part B is the
+   last half of the rows of every batch entry. */
 static void check_part(const setup *s, const side *whole, attn_plan *const plan[3], int64_t b,
                        outcome *out) {
     const point *const p = s->p;
@@ -316,14 +319,15 @@ static void check_batch(setup *s, outcome *out) {
     }
 }
 
-/* -- Dropout ------------------------------------------------------------------------------------- */
+/* -- Dropout ----------------------------------------------------------------------------------- */
 static void check_dropout(setup *s, outcome *out) {
     const point *const p = s->p;
     const int64_t shape[4] = {p->B, p->H, p->NQ, p->NK};
     tensor keep;
     run_dev(s, out->why);
     check_values(s, out);
-    if (tensor_build(&keep, s->dev.device, ATTN_U8, "bhnd", shape, LAYOUT_COMPACT, 1, out->why) == 0) {
+    if (tensor_build(&keep, s->dev.device, ATTN_U8, "bhnd", shape, LAYOUT_COMPACT, 1, out->why) ==
+        0) {
         const int64_t n = tensor_count(&keep);
         char *const got = malloc((size_t)n + 1);
         uint8_t *const want = malloc((size_t)n + 1);

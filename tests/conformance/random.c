@@ -5,8 +5,10 @@
 
 #include "random.h"
 
-/* -- What goes together -------------------------------------------------------------------------- */
-static int is_shard(int check) { return check == C_HEADS || check == C_BATCHES || check == C_ROWS; }
+/* -- What goes together ------------------------------------------------------------------------ */
+static int is_shard(int check) {
+    return check == C_HEADS || check == C_BATCHES || check == C_ROWS;
+}
 
 static void settle_check(uint8_t *c) {
     const int check = c[F_CHECK];
@@ -39,14 +41,14 @@ static void settle_check(uint8_t *c) {
     if (check == C_BATCH) {
         c[F_INV] = 1;
     }
-    if (c[F_DIR] == DIR_BWD && (check == C_REPEAT || check == C_BATCH || check == C_THREADS ||
-                                check == C_ISOLATE)) {
+    if (c[F_DIR] == DIR_BWD &&
+        (check == C_REPEAT || check == C_BATCH || check == C_THREADS || check == C_ISOLATE)) {
         c[F_DET] = 1;
     }
 }
 
-/* Where a product of an infinity and a number near 0 would decide, nothing is planted; scores that grow
-   fast are not fed with huge logits. */
+/* Where a product of an infinity and a number near 0 would decide, nothing is planted; scores that
+   grow fast are not fed with huge logits. */
 static void settle_numbers(uint8_t *c) {
     const int v = c[F_VARIANT];
     if (v == V_SCORE || v == V_COMPOSED || v == V_NUMBERS) {
@@ -67,17 +69,18 @@ static double work(const uint8_t *c) {
     static const int rows[] = {8, 8, 12, 64, 128, 1024}, dims[] = {8, 16, 40, 100, 210, 512},
                      groups[] = {1, 2, 3, 5, 6, 7, 8, 16};
     return (c[F_BATCH] == 2 ? 4.0 : c[F_BATCH] + 1.0) * (c[F_HEADS] + 1) * groups[c[F_GROUP]] *
-           rows[c[F_NQ]] * rows[c[F_NK]] * (2 * dims[c[F_D]] + 30) * (c[F_CHECK] == C_REPEAT ? 3 : 1);
+           rows[c[F_NQ]] * rows[c[F_NK]] * (2 * dims[c[F_D]] + 30) *
+           (c[F_CHECK] == C_REPEAT ? 3 : 1);
 }
 
-/* A case takes a few milliseconds, a rare one some ten: sizes that multiply to more are given up in this
-   order. */
+/* A case takes a few milliseconds, a rare one some ten: sizes that multiply to more are given up in
+   this order. */
 static void settle_sizes(uint8_t *c) {
     static const struct {
         feature f;
         uint8_t most;
-    } order[] = {{F_BATCH, 1}, {F_HEADS, 0}, {F_D, 2}, {F_NK, 2}, {F_GROUP, 1}, {F_BATCH, 0},
-                 {F_NQ, 4},    {F_D, 0},     {F_NK, 1}, {F_GROUP, 0}};
+    } order[] = {{F_BATCH, 1}, {F_HEADS, 0}, {F_D, 2}, {F_NK, 2}, {F_GROUP, 1},
+                 {F_BATCH, 0}, {F_NQ, 4},    {F_D, 0}, {F_NK, 1}, {F_GROUP, 0}};
     for (size_t i = 0; i < sizeof order / sizeof *order && work(c) > 1e7; i++) {
         uint8_t *const x = &c[order[i].f];
         *x = *x > order[i].most ? order[i].most : *x;
@@ -113,8 +116,10 @@ void settle(uint8_t c[FEATURE_COUNT]) {
     }
 }
 
-/* -- Numbers ------------------------------------------------------------------------------------- */
-static int64_t pick(rng *r, const int64_t *list, int n) { return list[rng_below(r, n)]; }
+/* -- Numbers ----------------------------------------------------------------------------------- */
+static int64_t pick(rng *r, const int64_t *list, int n) {
+    return list[rng_below(r, n)];
+}
 #define PICK_OF(r, ...)                                                                            \
     pick(r, (const int64_t[]){__VA_ARGS__}, (int)(sizeof((const int64_t[]){__VA_ARGS__}) / 8))
 
@@ -143,10 +148,12 @@ static int64_t dim_of(rng *r, int c) {
 /* About as many pairs and products as a few milliseconds allow, as far as the classes let it. */
 static void make_small(point *p, const uint8_t *c) {
     const int64_t group = p->H / p->HK;
-    while (p->B * p->H * p->NQ * p->NK * (p->D + p->DV + 30) > 600000 && p->B > 1 + (c[F_BATCH] > 0)) {
+    while (p->B * p->H * p->NQ * p->NK * (p->D + p->DV + 30) > 600000 &&
+           p->B > 1 + (c[F_BATCH] > 0)) {
         p->B--;
     }
-    while (p->B * p->H * p->NQ * p->NK * (p->D + p->DV + 30) > 600000 && p->HK > 1 + (c[F_HEADS] > 0)) {
+    while (p->B * p->H * p->NQ * p->NK * (p->D + p->DV + 30) > 600000 &&
+           p->HK > 1 + (c[F_HEADS] > 0)) {
         p->HK--;
         p->H -= group;
     }
@@ -165,9 +172,9 @@ static void sizes(point *p, const uint8_t *c, rng *r) {
     p->NQ = length_of(r, c[F_NQ]);
     p->NK = length_of(r, c[F_NK]);
     p->D = dim_of(r, c[F_D]);
-    p->DV = c[F_DV] == 0                ? p->D
+    p->DV = c[F_DV] == 0               ? p->D
             : c[F_DV] == 1 && p->D > 1 ? 1 + rng_below(r, p->D - 1)
-                                        : p->D + 1 + rng_below(r, 512 - p->D > 40 ? 40 : 1);
+                                       : p->D + 1 + rng_below(r, 512 - p->D > 40 ? 40 : 1);
     p->DV = p->DV > 512 ? 511 : p->DV;
     make_small(p, c);
 }
@@ -180,7 +187,8 @@ static void used(point_list *list, int64_t B, int64_t N, int c, rng *r) {
         if (c == 2 && i % 2 == 0) {
             list->x[i] = 0;
         } else if (c == 3) {
-            list->x[i] = i % 2 ? -1 - (double)rng_below(r, 9) : (double)(N + 1 + rng_below(r, 1000));
+            list->x[i] =
+                i % 2 ? -1 - (double)rng_below(r, 9) : (double)(N + 1 + rng_below(r, 1000));
         }
     }
 }
@@ -203,7 +211,9 @@ static void lengths(point *p, const uint8_t *c, rng *r) {
 }
 
 /* The choices of the point have huge before the layouts with shared entries. */
-static int64_t layout(int c) { return c >= LAYOUT_HUGE ? c + 1 : c; }
+static int64_t layout(int c) {
+    return c >= LAYOUT_HUGE ? c + 1 : c;
+}
 
 static void memory(point *p, const uint8_t *c, rng *r) {
     p->lq = layout(c[F_LQ]);
@@ -271,8 +281,9 @@ static void features_of(point *p, const uint8_t *c, rng *r) {
 }
 
 static void checks(point *p, const uint8_t *c, rng *r) {
-    static const int64_t check[] = {CHECK_VALUE, CHECK_REPEAT, CHECK_BATCH, CHECK_THREADS, CHECK_MERGE,
-                                    CHECK_SHARD, CHECK_SHARD, CHECK_SHARD, CHECK_DROPOUT, CHECK_ISOLATE};
+    static const int64_t check[] = {CHECK_VALUE,   CHECK_REPEAT, CHECK_BATCH, CHECK_THREADS,
+                                    CHECK_MERGE,   CHECK_SHARD,  CHECK_SHARD, CHECK_SHARD,
+                                    CHECK_DROPOUT, CHECK_ISOLATE};
     p->check = check[c[F_CHECK]];
     p->split = c[F_CHECK] == C_HEADS     ? SPLIT_HEADS
                : c[F_CHECK] == C_BATCHES ? SPLIT_BATCH
@@ -280,7 +291,10 @@ static void checks(point *p, const uint8_t *c, rng *r) {
                                          : SPLIT_KEYS;
     p->parts = 2 + rng_below(r, 3);
     if (p->dir == DIR_BWD) {
-        p->grads = c[F_CHECK] == C_HEADS ? 15 : c[F_CHECK] == C_BATCHES ? 7 : c[F_CHECK] == C_ROWS ? 1 : p->grads;
+        p->grads = c[F_CHECK] == C_HEADS     ? 15
+                   : c[F_CHECK] == C_BATCHES ? 7
+                   : c[F_CHECK] == C_ROWS    ? 1
+                                             : p->grads;
         p->grads &= c[F_CHECK] == C_BATCH ? 15 : 31;
     }
 }

@@ -4,8 +4,8 @@
        random.c   -> point   numbers within each class
        variety.c  -> point   the text of a variant and what it reads
 
-   A class that cannot matter (a gradient's layout without backward) is set to 0 by `settle`, so pairs
-   are counted only where both classes take part. */
+   A class that cannot matter (a gradient's layout without backward) is set to 0 by `settle`, so
+   pairs are counted only where both classes take part. */
 #ifndef CONFORMANCE_RANDOM_H
 #define CONFORMANCE_RANDOM_H
 
@@ -69,11 +69,15 @@ typedef enum feature {
         FEATURE_COUNT
 } feature;
 
-/* Features' classes of variants. */
-enum { V_PLAIN, V_CAUSAL, V_WINDOW, V_PREFIX, V_FIRST_KEYS, V_ALIBI, V_SLOPES, V_SOFTCAP, V_DILATED,
-       V_DOCUMENT, V_BIAS, V_RELATIVE, V_MASK, V_KEEP, V_SCORE, V_COMPOSED, V_ANY, V_NUMBERS, V_FALSE };
+/* Classes of VARIANT and CHECK. */
+// clang-format off
+enum { V_PLAIN, V_CAUSAL, V_WINDOW, V_PREFIX, V_FIRST_KEYS, V_ALIBI, V_SLOPES, V_SOFTCAP,
+       V_DILATED, V_DOCUMENT, V_BIAS, V_RELATIVE, V_MASK, V_KEEP, V_SCORE, V_COMPOSED, V_ANY,
+       V_NUMBERS, V_FALSE };
 
-enum { C_VALUE, C_REPEAT, C_BATCH, C_THREADS, C_MERGE, C_HEADS, C_BATCHES, C_ROWS, C_DROPOUT, C_ISOLATE };
+enum { C_VALUE, C_REPEAT, C_BATCH, C_THREADS, C_MERGE, C_HEADS, C_BATCHES, C_ROWS, C_DROPOUT,
+       C_ISOLATE };
+// clang-format on
 
 /* random.c: clears what cannot matter or does not go together. */
 void settle(uint8_t classes[FEATURE_COUNT]);

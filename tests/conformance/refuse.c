@@ -13,43 +13,117 @@ static void longer(tensor *t, int axis) {
     t->t.strides = NULL;
 }
 
-static void k_dim(side *s) { s->t[ROLE_K].shape[3]++; }
-static void v_rows(side *s) { s->t[ROLE_V].shape[2]--; }
-static void k_batch(side *s) { s->t[ROLE_K].shape[0]++, s->t[ROLE_V].shape[0]++; }
-static void q_rank(side *s) { s->t[ROLE_Q].t.ndim = 2; }
-static void q_extent(side *s) { s->t[ROLE_Q].shape[2] = -1; }
-static void k_type(side *s) { s->t[ROLE_K].t.dtype.bits ^= 48; }
-static void q_type(side *s) { s->t[ROLE_Q].t.dtype = (attn_dtype){0, 32, 1}; }
-static void q_lanes(side *s) { s->t[ROLE_Q].t.dtype.lanes = 2; }
-static void o_type(side *s) { s->t[ROLE_O].t.dtype = (attn_dtype){1, 8, 1}; }
-static void q_device(side *s) { s->t[ROLE_Q].t.device = (attn_device_id){99, 0}; }
-static void q_last(side *s) { s->t[ROLE_Q].strides[3] = 2; }
-static void dout_last(side *s) { s->t[ROLE_DOUT].strides[3] = 2; }
-static void q_reach(side *s) { s->t[ROLE_Q].strides[2] = INT64_MAX / 2; }
-static void lse_shape(side *s) { longer(&s->t[ROLE_LSE], 2); }
-static void lse_missing(side *s) { s->call.lse = NULL; }
-static void o_missing(side *s) { s->call.o = NULL; }
-static void dout_shape(side *s) { longer(&s->t[ROLE_DOUT], 1); }
-static void dv_shape(side *s) { longer(&s->t[ROLE_DV], 3); }
-static void sink_shape(side *s) { longer(&s->t[ROLE_SINK], 0); }
-static void k_used_shape(side *s) { longer(&s->t[ROLE_K_USED], 0); }
-static void offsets_missing(side *s) { s->call.q_offsets = NULL; }
-static void offsets_shape(side *s) { s->t[ROLE_K_OFFSETS].shape[0]--; }
-static void scale_nan(side *s) { s->call.flags |= ATTN_SCALE_GIVEN, s->call.scale = NAN; }
-static void scale_inf(side *s) { s->call.flags |= ATTN_SCALE_GIVEN, s->call.scale = INFINITY; }
-static void scale_unsaid(side *s) { s->call.scale = 0.5; }
-static void k_scale_shape(side *s) { s->t[ROLE_K_SCALE].shape[1] += 3; }
-static void dropout_one(side *s) { s->call.dropout = 1; }
-static void dropout_below(side *s) { s->call.dropout = -0.1; }
-static void dropout_nan(side *s) { s->call.dropout = NAN; }
-static void counts_shape(side *s) { longer(&s->t[ROLE_COUNTS], 2); }
-static void block_rows(side *s) { s->blocks.bm = 0; }
-static void flag_unknown(side *s) { s->call.flags |= 1u << 30; }
-static void capture_missing(side *s) { s->call.n_captures = 0; }
-static void capture_rank(side *s) { s->value[0].t.ndim--; }
-static void capture_type(side *s) { s->value[0].t.dtype = (attn_dtype){2, 64, 1}; }
-static void capture_twice(side *s) { s->capture[1] = s->capture[0], s->call.n_captures = 2; }
-static void grad_shape(side *s) { longer(&s->grad[0], 0); }
+static void k_dim(side *s) {
+    s->t[ROLE_K].shape[3]++;
+}
+static void v_rows(side *s) {
+    s->t[ROLE_V].shape[2]--;
+}
+static void k_batch(side *s) {
+    s->t[ROLE_K].shape[0]++, s->t[ROLE_V].shape[0]++;
+}
+static void q_rank(side *s) {
+    s->t[ROLE_Q].t.ndim = 2;
+}
+static void q_extent(side *s) {
+    s->t[ROLE_Q].shape[2] = -1;
+}
+static void k_type(side *s) {
+    s->t[ROLE_K].t.dtype.bits ^= 48;
+}
+static void q_type(side *s) {
+    s->t[ROLE_Q].t.dtype = (attn_dtype){0, 32, 1};
+}
+static void q_lanes(side *s) {
+    s->t[ROLE_Q].t.dtype.lanes = 2;
+}
+static void o_type(side *s) {
+    s->t[ROLE_O].t.dtype = (attn_dtype){1, 8, 1};
+}
+static void q_device(side *s) {
+    s->t[ROLE_Q].t.device = (attn_device_id){99, 0};
+}
+static void q_last(side *s) {
+    s->t[ROLE_Q].strides[3] = 2;
+}
+static void dout_last(side *s) {
+    s->t[ROLE_DOUT].strides[3] = 2;
+}
+static void q_reach(side *s) {
+    s->t[ROLE_Q].strides[2] = INT64_MAX / 2;
+}
+static void lse_shape(side *s) {
+    longer(&s->t[ROLE_LSE], 2);
+}
+static void lse_missing(side *s) {
+    s->call.lse = NULL;
+}
+static void o_missing(side *s) {
+    s->call.o = NULL;
+}
+static void dout_shape(side *s) {
+    longer(&s->t[ROLE_DOUT], 1);
+}
+static void dv_shape(side *s) {
+    longer(&s->t[ROLE_DV], 3);
+}
+static void sink_shape(side *s) {
+    longer(&s->t[ROLE_SINK], 0);
+}
+static void k_used_shape(side *s) {
+    longer(&s->t[ROLE_K_USED], 0);
+}
+static void offsets_missing(side *s) {
+    s->call.q_offsets = NULL;
+}
+static void offsets_shape(side *s) {
+    s->t[ROLE_K_OFFSETS].shape[0]--;
+}
+static void scale_nan(side *s) {
+    s->call.flags |= ATTN_SCALE_GIVEN, s->call.scale = NAN;
+}
+static void scale_inf(side *s) {
+    s->call.flags |= ATTN_SCALE_GIVEN, s->call.scale = INFINITY;
+}
+static void scale_unsaid(side *s) {
+    s->call.scale = 0.5;
+}
+static void k_scale_shape(side *s) {
+    s->t[ROLE_K_SCALE].shape[1] += 3;
+}
+static void dropout_one(side *s) {
+    s->call.dropout = 1;
+}
+static void dropout_below(side *s) {
+    s->call.dropout = -0.1;
+}
+static void dropout_nan(side *s) {
+    s->call.dropout = NAN;
+}
+static void counts_shape(side *s) {
+    longer(&s->t[ROLE_COUNTS], 2);
+}
+static void block_rows(side *s) {
+    s->blocks.bm = 0;
+}
+static void flag_unknown(side *s) {
+    s->call.flags |= 1u << 30;
+}
+static void capture_missing(side *s) {
+    s->call.n_captures = 0;
+}
+static void capture_rank(side *s) {
+    s->value[0].t.ndim--;
+}
+static void capture_type(side *s) {
+    s->value[0].t.dtype = (attn_dtype){2, 64, 1};
+}
+static void capture_twice(side *s) {
+    s->capture[1] = s->capture[0], s->call.n_captures = 2;
+}
+static void grad_shape(side *s) {
+    longer(&s->grad[0], 0);
+}
 
 typedef struct refusal {
     const char *name;
@@ -58,7 +132,8 @@ typedef struct refusal {
     const char *arg;
 } refusal;
 
-#define SPOILT(name, status, arg) {#name, name, ATTN_##status, arg}
+#define SPOILT(name, status, arg)                                                                  \
+    { #name, name, ATTN_##status, arg }
 static const refusal refusals[] = {
     SPOILT(k_dim, SHAPE, "k"),
     SPOILT(v_rows, SHAPE, "v"),

@@ -12,7 +12,9 @@ static tensor *nth(side *s, int i) {
                                   : &s->grad[i - ROLES - CAPTURES];
 }
 enum { TENSORS = ROLES + 2 * CAPTURES };
-static int is_output(int i) { return i < ROLES ? role_is_output((role)i) : i >= ROLES + CAPTURES; }
+static int is_output(int i) {
+    return i < ROLES ? role_is_output((role)i) : i >= ROLES + CAPTURES;
+}
 
 /* Where entries share memory, the first one is written for all. */
 static int copy_input(const tensor *to, const tensor *from, char *why) {
@@ -69,7 +71,7 @@ void setup_free(setup *s) {
     side_free(&s->dev);
 }
 
-/* -- Plans and runs ------------------------------------------------------------------------------ */
+/* -- Plans and runs ---------------------------------------------------------------------------- */
 static const char *direction_text(int direction) {
     return direction == ATTN_FORWARD ? "forward" : "backward";
 }
@@ -135,8 +137,8 @@ static point larger(const point *p) {
     return q;
 }
 
-/* Every sequence has other lengths, everything a variant reads is NaN or false, and a plan with another
-   mask ran in between: none of it may be remembered. */
+/* Every sequence has other lengths, everything a variant reads is NaN or false, and a plan with
+   another mask ran in between: none of it may be remembered. */
 static int run_stale(setup *s, const attn_plan *forward, char *why) {
     static const role lengths[] = {ROLE_Q_OFFSETS, ROLE_K_OFFSETS, ROLE_Q_USED, ROLE_K_USED};
     side *const dev = &s->dev;
@@ -147,8 +149,8 @@ static int run_stale(setup *s, const attn_plan *forward, char *why) {
         const tensor *const t = &dev->t[lengths[i]];
         int32_t zero = 0;
         const int64_t strides[1] = {0};
-        const attn_tensor zeros = {&zero, {1, 0}, 1, t->t.dtype, (int64_t *)t->shape,
-                                   (int64_t *)strides, 0};
+        const attn_tensor zeros = {
+            &zero, {1, 0}, 1, t->t.dtype, (int64_t *)t->shape, (int64_t *)strides, 0};
         if (t->memory && attn_tensor_copy(dev->device, &t->t, &zeros, NULL) < 0) {
             return complain(why, "attn_tensor_copy: %s", attn_error());
         }
@@ -195,7 +197,7 @@ int run_dev(setup *s, char *why) {
     return status;
 }
 
-/* -- Bits ---------------------------------------------------------------------------------------- */
+/* -- Bits -------------------------------------------------------------------------------------- */
 int side_bits(const side *s, unsigned skip, char **bits, size_t *n, char *why) {
     size_t size = 0, at = 0;
     int status = 0;

@@ -11,12 +11,11 @@ const char *role_name(role r) {
         ROLES_WITH_MEMBER(X)
 #undef X
             [ROLE_COUNTS] = "blocks.counts",
-        [ROLE_INDICES] = "blocks.indices",
-        [ROLE_SEED] = "seed_at"};
+        [ROLE_INDICES] = "blocks.indices", [ROLE_SEED] = "seed_at"};
     return names[r];
 }
 
-/* -- Sizes --------------------------------------------------------------------------------------- */
+/* -- Sizes ------------------------------------------------------------------------------------- */
 static int64_t rows_packed(const point *p, const point_list *lens, int64_t otherwise) {
     int64_t rows = 2 * p->spare;
     for (int64_t b = 0; b < p->B; b++) {
@@ -180,7 +179,7 @@ static int layout_of(const point *p, role r) {
     }
 }
 
-/* -- The call ------------------------------------------------------------------------------------ */
+/* -- The call ---------------------------------------------------------------------------------- */
 static void set_scalars(attn_call *c, const point *p) {
     *c = (attn_call){.size = sizeof *c,
                      .dropout = p->dropout,
@@ -243,16 +242,17 @@ static int build_captures(side *s, const point *p, const cap *caps, int n_caps, 
         }
         if (status == 0 && c->graded && p->dir == DIR_BWD && (p->grads & 16)) {
             const int rank = c->type ? c->rank : 1;
-            status = tensor_build(&s->grad[i], s->device, ATTN_F32, axes + 4 - rank,
-                                  c->type ? c->shape : one, same ? LAYOUT_PADDED : layout, memory, why);
+            status =
+                tensor_build(&s->grad[i], s->device, ATTN_F32, axes + 4 - rank,
+                             c->type ? c->shape : one, same ? LAYOUT_PADDED : layout, memory, why);
             to->grad = &s->grad[i].t;
         }
     }
     return status;
 }
 
-int side_build(side *s, attn_device *device, const point *p, const cap *caps, int n_caps, int oracle,
-               int memory, char *why) {
+int side_build(side *s, attn_device *device, const point *p, const cap *caps, int n_caps,
+               int oracle, int memory, char *why) {
     memset(s, 0, sizeof *s);
     s->device = device;
     set_scalars(&s->call, p);

@@ -2,7 +2,7 @@
 
        point (text) -> setup (build.c, fill.c): two sides with the same data
            ref   the double oracle: host memory, compact, outputs f64
-           dev   the device under test: its own memory, the layouts of the point, outputs of its types
+           dev   the device under test: its own memory, the point's layouts and types of output
        -> run.c: plan, workspace, run   -> check.c: tolerance   -> main.c: lines, JSON, exit status
 
    The device under test is opened by name and driven through attn.h alone. */
@@ -16,10 +16,11 @@
 
 /* X(ROLE, member of attn_call) */
 #define ROLES_WITH_MEMBER(X)                                                                       \
-    X(Q, q) X(K, k) X(V, v) X(SINK, sink) X(Q_OFFSETS, q_offsets) X(K_OFFSETS, k_offsets)          \
-    X(Q_USED, q_used) X(K_USED, k_used) X(Q_SCALE, q_scale) X(K_SCALE, k_scale)                    \
-    X(V_SCALE, v_scale) X(DOUT, dout) X(DLSE, dlse) X(O, o) X(LSE, lse) X(DQ, dq) X(DK, dk)        \
-    X(DV, dv) X(DSINK, dsink)
+    X(Q, q)                                                                                        \
+    X(K, k) X(V, v) X(SINK, sink) X(Q_OFFSETS, q_offsets) X(K_OFFSETS, k_offsets)                  \
+        X(Q_USED, q_used) X(K_USED, k_used) X(Q_SCALE, q_scale) X(K_SCALE, k_scale)                \
+            X(V_SCALE, v_scale) X(DOUT, dout) X(DLSE, dlse) X(O, o) X(LSE, lse) X(DQ, dq)          \
+                X(DK, dk) X(DV, dv) X(DSINK, dsink)
 
 typedef enum role {
 #define X(ROLE, member) ROLE_##ROLE,
@@ -30,7 +31,9 @@ typedef enum role {
     ROLE_SEED,
     ROLES
 } role;
-static inline int role_is_output(role r) { return r >= ROLE_O && r <= ROLE_DSINK; }
+static inline int role_is_output(role r) {
+    return r >= ROLE_O && r <= ROLE_DSINK;
+}
 
 enum { CAPTURES = 8 };
 
@@ -70,7 +73,7 @@ typedef struct setup {
     side ref, dev;
 } setup;
 
-/* -- rng.h's worth: a small generator of the suite's own -------------------------------------------- */
+/* -- rng.h's worth: a small generator of the suite's own --------------------------------------- */
 typedef struct rng {
     uint64_t state;
 } rng;
@@ -80,7 +83,7 @@ int64_t rng_below(rng *r, int64_t n); /* 0 .. n - 1 */
 double rng_normal(rng *r);
 rng rng_of(uint64_t seed, uint64_t stream);
 
-/* -- build.c: tensors, variants; side.c: calls ------------------------------------------------------------------ */
+/* -- build.c: tensors, variants; side.c: calls ------------------------------------------------- */
 /* A sentence about the case that is run: the first one stays. Returns -1. */
 int complain(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum { WHY = 600 };
@@ -92,16 +95,17 @@ int point_type(const point *p);
 int point_otype(const point *p);
 int64_t side_q_rows(const point *p); /* in memory, of a batch entry or packed */
 int64_t side_k_rows(const point *p);
-/* Shapes, types and the call of one side. oracle: compact and f64. memory: buffers are made, too. */
-int side_build(side *s, attn_device *device, const point *p, const cap *caps, int n_caps, int oracle,
-               int memory, char *why);
+/* Shapes, types and the call of one side. oracle: compact, f64. memory: buffers are made, too. */
+int side_build(side *s, attn_device *device, const point *p, const cap *caps, int n_caps,
+               int oracle, int memory, char *why);
 void side_wire(side *s); /* the call's pointers to the side's tensors */
 void side_free(side *s);
 int tensor_build(tensor *t, attn_device *device, int type, const char *axes, const int64_t *shape,
                  int layout, int memory, char *why);
 void tensor_free(tensor *t);
 int64_t tensor_count(const tensor *t);
-int64_t tensor_element(const tensor *t, int64_t n); /* offset, in elements, of the n-th in row-major order */
+int64_t tensor_element(const tensor *t,
+                       int64_t n); /* offset, in elements, of the n-th in row-major order */
 int tensor_copy(const tensor *to, const tensor *from, char *why);
 /* All memory gets the byte 0xff, a NaN of every type; not where it is sparse. */
 int tensor_poison(const tensor *t, char *why);
@@ -113,11 +117,11 @@ int tensor_bits(const tensor *t, char *bits, char *why);
 int tensor_gaps(const tensor *t, const char *name, char *why);
 const char *role_name(role r);
 
-/* -- fill.c: the data ------------------------------------------------------------------------------------- */
+/* -- fill.c: the data -------------------------------------------------------------------------- */
 /* Fills the inputs of the oracle's side. */
 void fill_side(side *ref, const point *p, const cap *caps, int n_caps);
 
-/* -- run.c ------------------------------------------------------------------------------------------------- */
+/* -- run.c ------------------------------------------------------------------------------------- */
 int setup_new(setup *s, const point *p, attn_device *ref, attn_device *dev, char *why);
 void setup_free(setup *s);
 /* The inputs of `to` become those of `from`. */
@@ -131,10 +135,11 @@ int run_side(const side *s, const point *p, const attn_call *call, const attn_va
              char *why);
 /* As the point says: a larger plan, a stale run before. */
 int run_dev(setup *s, char *why);
-/* The outputs' bits, one after the other; *bits is malloc'ed. The roles in `skip` (bits) are left out. */
+/* The outputs' bits, one after the other; *bits is malloc'ed. `skip`: a bit for each role left
+   out. */
 int side_bits(const side *s, unsigned skip, char **bits, size_t *n, char *why);
 
-/* -- check.c: the tolerance rule ------------------------------------------------------------------------------ */
+/* -- check.c: the tolerance rule --------------------------------------------------------------- */
 typedef struct output_error {
     char name[56];
     double max, rms;             /* error against the oracle */
@@ -153,7 +158,7 @@ typedef struct outcome {
 /* Compares every output of dev with the oracle's, and the oracle's with the second opinion. */
 void check_values(setup *s, outcome *out);
 
-/* -- property.c, refuse.c ---------------------------------------------------------------------------- */
+/* -- property.c, refuse.c ---------------------------------------------------------------------- */
 typedef struct suite {
     const char *device_name;
     attn_device *ref, *dev;
@@ -164,10 +169,10 @@ void check_property(setup *s, outcome *out, const suite *suite);
 /* What p->wrong names must be refused with its status and its argument's name. */
 void check_refusal(const suite *suite, const point *p, outcome *out);
 
-/* -- case.c ------------------------------------------------------------------------------------------- */
+/* -- case.c ------------------------------------------------------------------------------------ */
 void run_case(const suite *s, const point *p, outcome *out);
 
-/* -- list.c, random.c, cover.c -------------------------------------------------------------------------------- */
+/* -- list.c, random.c, cover.c ----------------------------------------------------------------- */
 typedef struct listed {
     const char *name, *line;
 } listed;

@@ -1,8 +1,9 @@
 /* variety.c: the variant of a random case: ready-made ones with random numbers, compositions, and
    expressions that nobody wrote; see random.h.
 
-   The oracle computes in double, so nothing here is discontinuous in s or in a computed f32; what jumps
-   does so in whole numbers. Scores stay of moderate size, or both would differ by their rounding alone. */
+   The oracle computes in double, so nothing here is discontinuous in s or in a computed f32; what
+   jumps does so in whole numbers. Scores stay of moderate size, or both would differ by their
+   rounding alone. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@ int reads_tensors(int v) {
            v == V_SCORE || v == V_COMPOSED;
 }
 
-static void add(char *to, size_t room, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void add(char *to, size_t room, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void add(char *to, size_t room, const char *format, ...) {
     const size_t n = strlen(to);
     va_list args;
@@ -30,13 +32,23 @@ static void add(char *to, size_t room, const char *format, ...) {
     va_end(args);
 }
 
-static int64_t at_least(int64_t x, int64_t most) { return x > most ? x : most; }
+static int64_t at_least(int64_t x, int64_t most) {
+    return x > most ? x : most;
+}
 
 /* Extents that an index by b, h, i or k can reach. */
-static int64_t all_b(const point *p) { return at_least(p->tb, p->B); }
-static int64_t all_h(const point *p) { return at_least(p->th, p->H); }
-static int64_t all_q(const point *p) { return at_least(p->tq, side_q_rows(p)); }
-static int64_t all_k(const point *p) { return at_least(p->tk, side_k_rows(p)); }
+static int64_t all_b(const point *p) {
+    return at_least(p->tb, p->B);
+}
+static int64_t all_h(const point *p) {
+    return at_least(p->th, p->H);
+}
+static int64_t all_q(const point *p) {
+    return at_least(p->tq, side_q_rows(p));
+}
+static int64_t all_k(const point *p) {
+    return at_least(p->tk, side_k_rows(p));
+}
 
 static const char *float_type(writer *w) {
     static const char *const types[] = {"f32", "f32", "f16", "bf16"};
@@ -59,9 +71,10 @@ static int capture(writer *w, const char *name, const char *type, int rank, cons
     return 1;
 }
 
-/* -- Ready-made ---------------------------------------------------------------------------------- */
+/* -- Ready-made -------------------------------------------------------------------------------- */
 static void bias(writer *w, char *to, size_t room) {
-    static const char *const values[] = {"normal", "normal", "small", "ninf", "min", "m65504", "m1e9"};
+    static const char *const values[] = {"normal", "normal", "small", "ninf",
+                                         "min",    "m65504", "m1e9"};
     const point *const p = w->p;
     const int64_t whole[4] = {all_b(p), all_h(p), all_q(p), all_k(p)};
     int64_t n[4];
@@ -71,19 +84,25 @@ static void bias(writer *w, char *to, size_t room) {
         n[i] = has[i] ? whole[i] : 1;
     }
     add(to, room, "@bias %d %d %d %d", has[0], has[1], has[2], has[3]);
-    const char *const v = values[rng_below(w->r, p->plant ? 3 : 7)]; /* or p is 0, and 0 * inf NaN */
-    capture(w, "bias", strcmp(v, "min") == 0 || strcmp(v, "m1e9") == 0 ? "f32" : float_type(w), 4, n, v);
+    const char *const v =
+        values[rng_below(w->r, p->plant ? 3 : 7)]; /* or p is 0, and 0 * inf NaN */
+    capture(w, "bias", strcmp(v, "min") == 0 || strcmp(v, "m1e9") == 0 ? "f32" : float_type(w), 4,
+            n, v);
 }
 
 static void ready_made(writer *w, int v, char *to, size_t room) {
     const point *const p = w->p;
-    const int64_t at = rng_below(w->r, at_least(p->NK, 4)), back = rng_below(w->r, at_least(p->NK / 2, 3));
-    const int64_t h[1] = {all_h(p)}, ids[2] = {all_b(p), all_k(p)}, table[2] = {all_h(p), 2 * back + 1};
+    const int64_t at = rng_below(w->r, at_least(p->NK, 4)),
+                  back = rng_below(w->r, at_least(p->NK / 2, 3));
+    const int64_t h[1] = {all_h(p)}, ids[2] = {all_b(p), all_k(p)},
+                  table[2] = {all_h(p), 2 * back + 1};
     switch (v) {
     case V_CAUSAL: add(to, room, "@causal"); break;
     case V_WINDOW: add(to, room, "@window %lld %lld", (long long)at, (long long)back); break;
     case V_PREFIX: add(to, room, "@prefix %lld", (long long)back); break;
-    case V_FIRST_KEYS: add(to, room, "@first_keys %lld %lld", (long long)back, (long long)at); break;
+    case V_FIRST_KEYS:
+        add(to, room, "@first_keys %lld %lld", (long long)back, (long long)at);
+        break;
     case V_ALIBI: add(to, room, "@alibi %lld", (long long)all_h(p)); break;
     case V_SLOPES:
         add(to, room, "@alibi");
@@ -103,7 +122,7 @@ static void ready_made(writer *w, int v, char *to, size_t room) {
     }
 }
 
-/* -- Masks --------------------------------------------------------------------------------------- */
+/* -- Masks ------------------------------------------------------------------------------------- */
 static void mask(writer *w, int depth, char *to, size_t room) {
     rng *const r = w->r;
     const int64_t at = 1 + rng_below(r, at_least(w->p->NK, 3)), few = 2 + rng_below(r, 6);
@@ -121,7 +140,9 @@ static void mask(writer *w, int depth, char *to, size_t room) {
     case 2: add(to, room, "abs(q - k) < %lld", (long long)at); break;
     case 3: add(to, room, "(q + k) %% %lld == 0", (long long)few); break;
     case 4: add(to, room, "band(i, %lld) != 0", (long long)few); break;
-    case 5: add(to, room, "floordiv(k, %lld) <= floordiv(q, %lld)", (long long)few, (long long)few); break;
+    case 5:
+        add(to, room, "floordiv(k, %lld) <= floordiv(q, %lld)", (long long)few, (long long)few);
+        break;
     case 6: add(to, room, "h %% 2 == 0"); break;
     case 7: add(to, room, "k < %lld", (long long)at); break;
     case 8: add(to, room, "bxor(i, k) %% %lld != 1", (long long)few); break;
@@ -131,7 +152,8 @@ static void mask(writer *w, int depth, char *to, size_t room) {
     }
 }
 
-/* A bool tensor with one to four indices; an i32 tensor of documents, or one whose values are bounded. */
+/* A bool tensor with one to four indices; an i32 tensor of documents, or one whose values are
+   bounded. */
 static void loaded_mask(writer *w, char *to, size_t room) {
     const point *const p = w->p;
     const int64_t k[1] = {all_k(p)}, bk[2] = {all_b(p), all_k(p)}, ik[2] = {all_q(p), all_k(p)},
@@ -165,12 +187,13 @@ static void loaded_mask(writer *w, char *to, size_t room) {
     }
 }
 
-/* -- Scores -------------------------------------------------------------------------------------- */
+/* -- Scores ------------------------------------------------------------------------------------ */
 static void index_of(writer *w, char *to, size_t room, int64_t *extent) {
     const point *const p = w->p;
     const int64_t few = 2 + rng_below(w->r, 5), at = rng_below(w->r, 6);
-    const int64_t whole[] = {all_h(p), all_b(p), all_k(p), all_q(p), few, few, all_k(p) + all_q(p),
-                             2 * at + 1, all_k(p) / few + 1, 8};
+    const int64_t whole[] = {
+        all_h(p),   all_b(p),           all_k(p), all_q(p), few, few, all_k(p) + all_q(p),
+        2 * at + 1, all_k(p) / few + 1, 8};
     const int64_t c = rng_below(w->r, 10);
     *extent = whole[c];
     if (rng_below(w->r, 8) == 0) { /* shorter than what is asked for: outside is 0 */
@@ -184,8 +207,10 @@ static void index_of(writer *w, char *to, size_t room, int64_t *extent) {
     case 4: add(to, room, "[k %% %lld]", (long long)few); break;
     case 5: add(to, room, "[i %% %lld]", (long long)few); break;
     case 6: add(to, room, "[k - i + %lld]", (long long)at); break;
-    case 7: add(to, room, "[max(-%lld, min(k - q, %lld)) + %lld]", (long long)at, (long long)at,
-                (long long)at); break;
+    case 7:
+        add(to, room, "[max(-%lld, min(k - q, %lld)) + %lld]", (long long)at, (long long)at,
+            (long long)at);
+        break;
     case 8: add(to, room, "[floordiv(k, %lld)]", (long long)few); break;
     default: add(to, room, "[band(q, 7)]"); break;
     }
@@ -212,7 +237,8 @@ static void number(writer *w, char *to, size_t room) {
     }
     snprintf(name, sizeof name, "p%d", w->n_caps);
     if (rng_below(w->r, 3)) {
-        add(w->p->caps, POINT_TEXT, "%s%s=%.3g", *w->p->caps ? " " : "", name, 0.2 + rng_unit(w->r));
+        add(w->p->caps, POINT_TEXT, "%s%s=%.3g", *w->p->caps ? " " : "", name,
+            0.2 + rng_unit(w->r));
     } else { /* a parameter that lies in a tensor */
         add(w->p->caps, POINT_TEXT, "%s%s:f32:1:positive", *w->p->caps ? " " : "", name);
     }
@@ -237,8 +263,8 @@ static void term(writer *w, char *to, size_t room) {
 static void score(writer *w, int depth, char *to, size_t room);
 
 /* before, score, middle, term, after: the middle may be NULL. */
-static void around(writer *w, int depth, char *to, size_t room, const char *before, const char *middle,
-                   int what, const char *after) {
+static void around(writer *w, int depth, char *to, size_t room, const char *before,
+                   const char *middle, int what, const char *after) {
     add(to, room, "%s", before);
     score(w, depth - 1, to, room);
     if (middle) {
@@ -291,7 +317,7 @@ static void score(writer *w, int depth, char *to, size_t room) {
     }
 }
 
-/* -- All ----------------------------------------------------------------------------------------- */
+/* -- All --------------------------------------------------------------------------------------- */
 static void one(writer *w, int v, char *to, size_t room) {
     if (v < V_MASK) {
         ready_made(w, v, to, room);
@@ -312,8 +338,9 @@ static void one(writer *w, int v, char *to, size_t room) {
 
 /* Names of captures are a part's own, so a part with the names of another is not taken twice. */
 static void composed(writer *w, char *to, size_t room) {
-    static const int pool[] = {V_CAUSAL, V_WINDOW, V_PREFIX, V_ALIBI, V_SLOPES, V_SOFTCAP, V_DILATED,
-                               V_DOCUMENT, V_BIAS, V_RELATIVE, V_MASK, V_KEEP, V_SCORE};
+    static const int pool[] = {V_CAUSAL,  V_WINDOW,  V_PREFIX,   V_ALIBI, V_SLOPES,
+                               V_SOFTCAP, V_DILATED, V_DOCUMENT, V_BIAS,  V_RELATIVE,
+                               V_MASK,    V_KEEP,    V_SCORE};
     const int n = 2 + (int)rng_below(w->r, 2), pool_size = sizeof pool / sizeof *pool;
     unsigned taken = 0;
     for (int i = 0; i < n; i++) {
