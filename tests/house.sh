@@ -132,7 +132,8 @@ readme_c() {
 }
 readme_lua() {
     readme lua > "$tmp/readme.lua"
-    LUA_PATH='lua/?.lua;;' "$luajit" "$tmp/readme.lua"
+    LUA_PATH='lua/?.lua;;' "$luajit" "$tmp/readme.lua" > "$tmp/readme.txt" &&
+        same picture "$(readme text)" "$(head -n 16 "$tmp/readme.txt")"
 }
 # Each line of the language's block is a variant, and then what it is.
 readme_variants() {
