@@ -174,25 +174,29 @@ static void add_to_sites(run *r, int64_t j, double g, double terms) {
     }
 }
 
+/* delta = dO . O; delta_sum has the absolute values of its terms. */
+typedef struct back {
+    double lse, dlse, delta, delta_sum;
+} back;
+
 /* What pair (row, j) gives dq, dk, dv and the captures. */
-static void backward_pair(run *r, int64_t row, int64_t krow, int64_t j, double lse, double delta,
-                          double dlse) {
+static void backward_pair(run *r, int64_t row, int64_t krow, int64_t j, const back *y) {
     plain_result *const out = r->out;
     const plain_pair x = r->pair[j];
     const int ds_type = attn__type_bytes(r->p_type) == 2 ? r->p_type : 0;
     const float *const kj = r->kf + j * r->D, *const vj = r->vf + j * r->DV;
-    const double p = r->f32 ? rounded(r, exp(rounded(r, x.score - rounded(r, lse)))) : r->p[j];
+    const double p = r->f32 ? rounded(r, exp(rounded(r, x.score - rounded(r, y->lse)))) : r->p[j];
     const double dp = r->keep[j] ? rounded(r, dot(r, r->dof, vj, r->DV) * r->w[j]) : 0;
-    const double g = rounded(r, p * rounded(r, rounded(r, dp - delta) + dlse));
-    const double terms = p * (fabs(dp) + fabs(delta) + fabs(dlse));
+    const double g = rounded(r, p * rounded(r, rounded(r, dp - y->delta) + y->dlse));
+    const double terms = p * (fabs(dp) + y->delta_sum + fabs(y->dlse));
     const double ds = rounded(r, in_type(ds_type, rounded(r, g * x.ds)) * r->scale[j]);
     const double ds_terms = terms * x.ds_sum * fabs(r->scale[j]);
-    if (out->value[PLAIN_DQ] && x.ds_sum != 0) {
+    if (out->value[PLAIN_DQ]) {
         add_scaled(r, out->value[PLAIN_DQ] + row * r->D, ds, kj, r->D);
         add_terms(r, out->sum, PLAIN_DQ, row, ds_terms, kj, r->D);
         add_terms(r, out->slack, PLAIN_DQ, row, x.kink ? ds_terms : 0, kj, r->D);
     }
-    if (out->value[PLAIN_DK] && x.ds_sum != 0) {
+    if (out->value[PLAIN_DK]) {
         add_scaled(r, out->value[PLAIN_DK] + krow * r->D, ds, r->qf, r->D);
         add_terms(r, out->sum, PLAIN_DK, krow, ds_terms, r->qf, r->D);
         add_terms(r, out->slack, PLAIN_DK, krow, x.kink ? ds_terms : 0, r->qf, r->D);
@@ -209,24 +213,25 @@ static void backward_row(run *r, int64_t b, int64_t h, int64_t i, double sink, d
     plain_result *const out = r->out;
     const int64_t hk = h / (r->H / r->HK), row = row_of(r->q, r->H, b, h, r->qs.row + i);
     const int64_t at = r->qs.row + i;
-    const double dlse = !r->c->dlse   ? 0
-                        : r->q.packed ? plain_number(r->c->dlse, h, at, 0, 0)
-                                      : plain_number(r->c->dlse, b, h, at, 0);
-    double delta = 0;
+    back x = {.lse = lse};
+    if (r->c->dlse) {
+        x.dlse = plain_number(r->c->dlse, r->q.packed ? h : b, r->q.packed ? at : h, at, 0);
+    }
     plain_read_row(r->dof, r->dout, b, h, at, r->DV);
     for (int64_t d = 0; d < r->DV; d++) {
-        delta = rounded(
-            r, delta + rounded(r, out->value[PLAIN_O][row * r->DV + d] * (double)r->dof[d]));
+        const double term = out->value[PLAIN_O][row * r->DV + d] * (double)r->dof[d];
+        x.delta = rounded(r, x.delta + rounded(r, term));
+        x.delta_sum += fabs(finite(term));
     }
     if (out->value[PLAIN_DSINK] && sink > -INFINITY) {
         double *const dsink = &out->value[PLAIN_DSINK][h];
         const double part = rounded(r, exp(rounded(r, sink - lse)));
-        *dsink = rounded(r, *dsink + rounded(r, part * rounded(r, dlse - delta)));
-        out->sum[PLAIN_DSINK][h] += finite(part * (fabs(dlse) + fabs(delta)));
+        *dsink = rounded(r, *dsink + rounded(r, part * rounded(r, x.dlse - x.delta)));
+        out->sum[PLAIN_DSINK][h] += finite(part * (fabs(x.dlse) + x.delta_sum));
     }
     for (int64_t j = 0; j < r->ks.n; j++) {
         if (r->pair[j].visible) {
-            backward_pair(r, row, row_of(r->k, r->HK, b, hk, r->ks.row + j), j, lse, delta, dlse);
+            backward_pair(r, row, row_of(r->k, r->HK, b, hk, r->ks.row + j), j, &x);
         }
     }
 }

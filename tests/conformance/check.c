@@ -38,7 +38,7 @@ typedef struct compared {
     int64_t n;
     double *got, *want;
     const double *plain, *second, *sum, *slack;
-    double amplify;
+    double amplify, u_o; /* u_o: unit roundoff of o */
 } compared;
 
 /* An element's place as the axes name it, for a message. */
@@ -122,9 +122,12 @@ static double measured(double x) {
 
 static int check_errors(const compared *c, output_error *e, char *why) {
     const precision out = precision_of(attn__type_of(&c->dev->t));
-    const double u_p = c->output == PLAIN_LSE || attn__type_bytes(c->p_type) > 2
-                           ? 0
-                           : precision_of(c->p_type).unit;
+    double u_p = c->output == PLAIN_LSE || attn__type_bytes(c->p_type) > 2
+                     ? 0
+                     : precision_of(c->p_type).unit;
+    if (c->output >= PLAIN_DQ && c->output != PLAIN_DV) { /* o comes in rounded, as dO . O */
+        u_p = fmax(u_p, c->u_o);
+    }
     norm error = {0, 0}, plain = {0, 0}, want = {0, 0}, sum = {0, 0}, slack = {0, 0};
     int64_t worst = 0;
     int plain_finite = 1;
@@ -227,7 +230,8 @@ void check_values(setup *s, outcome *out) {
                       .second = second.value[i],
                       .sum = second.sum[i],
                       .slack = second.slack[i],
-                      .amplify = second.amplify};
+                      .amplify = second.amplify,
+                      .u_o = precision_of(point_otype(s->p)).unit};
         if (c.dev->device) {
             c.n = tensor_count(c.dev);
             compare(&c, s->p, out);

@@ -59,7 +59,7 @@ static void settle_numbers(uint8_t *c) {
     }
     if (c[F_PLANT]) {
         c[F_MUL] = c[F_SHIFT] = 0;
-        c[F_SCALE] = c[F_SCALE] == 2 ? 0 : c[F_SCALE];
+        c[F_SCALE] = 0;
     } else {
         c[F_WHERE] = 0;
     }

@@ -15,6 +15,7 @@ typedef struct writer {
     point *p;
     rng *r;
     int n_caps;
+    int moderate; /* no huge numbers: the score is computed with, or an infinity meets p = 0 */
 } writer;
 
 int reads_tensors(int v) {
@@ -84,8 +85,7 @@ static void bias(writer *w, char *to, size_t room) {
         n[i] = has[i] ? whole[i] : 1;
     }
     add(to, room, "@bias %d %d %d %d", has[0], has[1], has[2], has[3]);
-    const char *const v =
-        values[rng_below(w->r, p->plant ? 3 : 7)]; /* or p is 0, and 0 * inf NaN */
+    const char *const v = values[rng_below(w->r, w->moderate ? 3 : 7)];
     capture(w, "bias", strcmp(v, "min") == 0 || strcmp(v, "m1e9") == 0 ? "f32" : float_type(w), 4,
             n, v);
 }
@@ -355,7 +355,7 @@ static void composed(writer *w, char *to, size_t room) {
 }
 
 void variety_of(point *p, int v, rng *r) {
-    writer w = {p, r, 0};
+    writer w = {p, r, 0, p->plant || v == V_COMPOSED};
     char text[2 * POINT_TEXT] = "";
     switch (v) {
     case V_PLAIN: break;
