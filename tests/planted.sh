@@ -111,5 +111,5 @@ plant rows-not-cleared sequence.c \
 plant merge-without-sink merge.c 's/m->sink.type ? attn__get(.*) : -INFINITY/-INFINITY/'
 plant wrong-shape-accepted problem.c 's/p->H % p->HK/p->H < p->HK/'
 
-echo "$caught caught, $missed missed"
+echo "$caught passed, $missed failed"
 [ "$missed" -eq 0 ]

@@ -7,6 +7,7 @@
 #   bazel test //...                  everything with an optimised library
 #   bazel test --config=asan //...    the same under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tests/house.sh                    compilers, exported names, installation, Lua, generated files
+#   tests/planted.sh                  faults planted in the library, which the suite must see
 #   tools/lint.sh                     the house's rules, linters
 #   examples/*                        each runs without arguments
 #
@@ -88,6 +89,7 @@ echo "set-up: $(($(date +%s) - began)) s"
 bazel_test bazel //...
 bazel_test asan --config=asan //...
 program house tests/house.sh
+program planted tests/planted.sh
 program lint tools/lint.sh
 program quickstart examples/quickstart.sh
 for example in examples/*.lua; do

@@ -4,12 +4,14 @@
 #
 # ATTN_NO_SETUP=1: installs nothing and says what is missing.
 
-# setup COMMAND_OR_FILE=PACKAGE ...: installs the packages whose command or file is not there.
+# setup COMMAND=PACKAGE /FILE=PACKAGE ...: installs the packages whose command or file is missing.
 setup() {
     local pair missing=
     for pair in "$@"; do
-        command -v "${pair%%=*}" > /dev/null 2>&1 || [ -e "${pair%%=*}" ] ||
-            missing="$missing ${pair#*=}"
+        case $pair in
+        /*) [ -e "${pair%%=*}" ] ;;
+        *) command -v "${pair%%=*}" > /dev/null 2>&1 ;;
+        esac || missing="$missing ${pair#*=}"
     done
     [ -n "$missing" ] || return 0
     if [ "${ATTN_NO_SETUP:-}" = 1 ]; then
