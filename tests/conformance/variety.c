@@ -262,7 +262,8 @@ static void term(writer *w, char *to, size_t room) {
 
 static void score(writer *w, int depth, char *to, size_t room);
 
-/* before, score, middle, term, after: the middle may be NULL. */
+/* before, score, middle, what stands behind it (s: score, t: term, n: number, l: load), after;
+   the middle may be NULL. */
 static void around(writer *w, int depth, char *to, size_t room, const char *before,
                    const char *middle, int what, const char *after) {
     add(to, room, "%s", before);
@@ -273,6 +274,8 @@ static void around(writer *w, int depth, char *to, size_t room, const char *befo
             score(w, depth - 1, to, room);
         } else if (what == 'n') {
             number(w, to, room);
+        } else if (what == 'l') {
+            load(w, to, room, "normal");
         } else {
             term(w, to, room);
         }
@@ -312,8 +315,8 @@ static void score(writer *w, int depth, char *to, size_t room) {
         mask(w, 0, to, room);
         around(w, depth, to, room, " ? ", " * 0.5 : ", 't', ")");
         break;
-    case 18: around(w, depth, to, room, "-(", " + fmod(", 't', ", 0.7))"); break;
-    default: around(w, depth, to, room, "(", ") * 0.7 + (", 't', ") % 1.3"); break;
+    case 18: around(w, depth, to, room, "-(", " + fmod(", 'l', ", 0.7))"); break;
+    default: around(w, depth, to, room, "(", ") * 0.7 + (", 'l', ") % 1.3"); break;
     }
 }
 
@@ -354,6 +357,27 @@ static void composed(writer *w, char *to, size_t room) {
     }
 }
 
+/* Folding may leave nothing that reads a capture (`k <= q ? (k <= q ? s : t[k]) : -inf`). */
+static void drop_unread(point *p) {
+    char copy[POINT_TEXT], why[WHY] = "";
+    attn_variant *variant;
+    if (variant_of(p->variant, &variant, why) < 0) {
+        return; /* the run tells */
+    }
+    snprintf(copy, sizeof copy, "%s", p->caps);
+    p->caps[0] = 0;
+    for (char *save, *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        const size_t n = strcspn(word, ":=");
+        attn_symbol symbol = {.size = sizeof symbol};
+        for (int i = 0; i < attn_variant_symbol(variant, i, &symbol); i++) {
+            if (strlen(symbol.name) == n && strncmp(symbol.name, word, n) == 0) {
+                add(p->caps, POINT_TEXT, "%s%s", *p->caps ? " " : "", word);
+            }
+        }
+    }
+    attn_variant_release(variant);
+}
+
 void variety_of(point *p, int v, rng *r) {
     writer w = {p, r, 0, p->plant || v == V_COMPOSED};
     char text[2 * POINT_TEXT] = "";
@@ -377,4 +401,5 @@ void variety_of(point *p, int v, rng *r) {
     default: one(&w, v, text, sizeof text); break;
     }
     snprintf(p->variant, sizeof p->variant, "%.*s", POINT_TEXT - 1, text);
+    drop_unread(p);
 }
