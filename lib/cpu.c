@@ -8,7 +8,7 @@
    A run clears what no sequence uses and then works through lists of items on the pool:
 
        forward                 (b, h, query tile)
-       backward   queries      (b, h, query tile), or chunks of them if captured gradients are summed
+       backward   queries      (b, h, query tile), or chunks of them to sum captured gradients
                   keys         (b, hk, key tile)
 
    An item's results depend on the item alone, so neither the number of threads nor their order
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- Plan ---------------------------------------------------------------------------------------- */
+/* -- Plan -------------------------------------------------------------------------------------- */
 
 static int is_s(const attn_graph *g, int node) {
     return g->node[node].op == OP_leaf && g->node[node].sym == LEAF_s;
@@ -155,7 +155,7 @@ static void cpu_release(attn_plan *to) {
     free(plan);
 }
 
-/* -- Items --------------------------------------------------------------------------------------- */
+/* -- Items ------------------------------------------------------------------------------------- */
 
 /* start[b]: tiles before sequence b. Offsets that overlap, which are not allowed, could make more
    tiles than there is room for: what comes then has none. */
@@ -243,7 +243,7 @@ static void query_chunk(void *arg, int64_t chunk, int thread) {
     }
 }
 
-/* -- Run ----------------------------------------------------------------------------------------- */
+/* -- Run --------------------------------------------------------------------------------------- */
 
 static void finish_dsink(const attn__cpu_run *run) {
     const attn__problem *const p = run->p;

@@ -1,7 +1,7 @@
 /* cpu.h: what the files of the CPU engine share: its plan, a run, and the tile a thread works on.
 
        cpu.c        plan: programs, layout of the workspace; run: work items on the pool
-       cpu_score.c  the scores of a tile, for every pass by one function, and what stands beside them
+       cpu_score.c  a tile's scores, for every pass by one function, and what stands beside them
        cpu_fwd.c    a tile of queries: online softmax over the keys it sees
        cpu_bwd.c    a tile of queries: dq, dsink; a tile of keys: dk, dv
        cpu_grad.c   gradients of captured tensors and parameters
@@ -35,22 +35,22 @@ typedef struct attn__cpu_site {
 typedef struct attn__cpu_grads {
     attn__cpu_site *site; /* [n_sites] */
     int n_sites;
-    int chunks;           /* sums of their own; 0: all gradients are added in place */
-    int64_t size;         /* f64 elements of such a sum */
+    int chunks;                       /* sums of their own; 0: all gradients are added in place */
+    int64_t size;                     /* f64 elements of such a sum */
     int64_t at[ATTN__MAX_SYMBOLS];    /* a symbol's first element there, or -1: in place, or none */
     int64_t count[ATTN__MAX_SYMBOLS]; /* its elements; 0: no gradient wanted */
-    int inner_b, inner_h; /* a work item takes all batch entries, all heads in turn */
+    int inner_b, inner_h;             /* a work item takes all batch entries, all heads in turn */
 } attn__cpu_grads;
 
 /* The engine's part of a plan; immutable. */
 typedef struct attn__cpu_plan {
     const attn__tile_ops *ops;
-    attn__adjoint *adjoint;               /* backward */
-    attn__program queries[PROGRAMS];      /* forward, and dq */
-    attn__program keys[PROGRAMS];         /* dk and dv */
+    attn__adjoint *adjoint;          /* backward */
+    attn__program queries[PROGRAMS]; /* forward, and dq */
+    attn__program keys[PROGRAMS];    /* dk and dv */
     attn__cpu_grads grads;
-    int ldd, ldv;                         /* D and DV rounded up to LANES */
-    int64_t q_tiles, k_tiles;             /* room for tiles of all sequences */
+    int ldd, ldv;             /* D and DV rounded up to LANES */
+    int64_t q_tiles, k_tiles; /* room for tiles of all sequences */
     size_t vm_bytes[PROGRAMS], thread_bytes;
     size_t at_q_start, at_k_start, at_c, at_dsink, at_sums, at_threads; /* in the workspace */
 } attn__cpu_plan;
@@ -70,19 +70,19 @@ typedef struct attn__cpu_run {
 /* A thread's part of the workspace. */
 typedef struct attn__scratch {
     void *vm[PROGRAMS];
-    const void **out;      /* the machine's results for a row */
-    float *strip;          /* [LANES][larger of ldd, ldv] */
-    float *q;              /* [BM][ldd] */
-    float *o;              /* [BM][ldv]: o being summed, or dO */
-    float *kt;             /* [ldd][BN] */
-    float *v;              /* [BN][ldv]: v, or dv being summed */
-    float *s;              /* [BM][BN]: scores, then p */
-    int32_t *block;        /* [BM][BN]: with block lists, a mask for each of their rows */
-    float *vt;             /* [ldv][BN] (backward, and so the rest) */
-    float *k;              /* [BN][ldd]: k, or dk being summed */
-    float *dq;             /* [BM][ldd] */
-    float *dp;             /* [BM][BN]: dO v, then d loss / d (q . k) */
-    float *wild;           /* [BM][ldv] (forward): sums of visible non-finite elements of v */
+    const void **out; /* the machine's results for a row */
+    float *strip;     /* [LANES][larger of ldd, ldv] */
+    float *q;         /* [BM][ldd] */
+    float *o;         /* [BM][ldv]: o being summed, or dO */
+    float *kt;        /* [ldd][BN] */
+    float *v;         /* [BN][ldv]: v, or dv being summed */
+    float *s;         /* [BM][BN]: scores, then p */
+    int32_t *block;   /* [BM][BN]: with block lists, a mask for each of their rows */
+    float *vt;        /* [ldv][BN] (backward, and so the rest) */
+    float *k;         /* [BN][ldd]: k, or dk being summed */
+    float *dq;        /* [BM][ldd] */
+    float *dp;        /* [BM][BN]: dO v, then d loss / d (q . k) */
+    float *wild;      /* [BM][ldv] (forward): sums of visible non-finite elements of v */
 } attn__scratch;
 
 /* A tile of one head: query rows r0.. and keys c0.. of a sequence; and its row at hand. */
@@ -93,19 +93,19 @@ typedef struct attn__tile {
     attn__seq seq;
     int64_t b, h, hk;
     int r0, rows, c0, n;
-    int which;              /* PROGRAM_ */
-    int columns[PROGRAMS];  /* the machine knows the tile's columns */
-    int block_rows;         /* rows of a block list that meet the tile; 0: no block lists */
+    int which;             /* PROGRAM_ */
+    int columns[PROGRAMS]; /* the machine knows the tile's columns */
+    int block_rows;        /* rows of a block list that meet the tile; 0: no block lists */
     float row_scale[BM];
     float key_scale[BN], value_scale[BN];
     int has_key_scale, has_value_scale;
-    const float *score, *ds;   /* [n]; ds NULL: 1 */
-    const int32_t *on;         /* [n] or NULL: all */
+    const float *score, *ds;         /* [n]; ds NULL: 1 */
+    const int32_t *on;               /* [n] or NULL: all */
     int32_t on_buffer[BN], seen[BN]; /* seen: which pairs of the row counted in the end */
     float w[BN];
 } attn__tile;
 
-/* -- cpu_score.c --------------------------------------------------------------------------------- */
+/* -- cpu_score.c ------------------------------------------------------------------------------- */
 void attn__scratch_lay(const attn__cpu_plan *plan, const attn__problem *p, char *base,
                        attn__scratch *x, size_t *bytes);
 /* In this order: a sequence, a head of it, rows, keys, the pairs of both, a row. */
@@ -124,7 +124,8 @@ const float *attn__tile_weights(attn__tile *t, int i);
 void attn__tile_box(const attn__tile *t, int r0, int rows, attn__box *box);
 
 /* Rows row.. of head h as to[rows][round_lanes(D)]. */
-void attn__load_rows(float *to, const attn__view *view, int64_t b, int64_t h, int64_t row, int rows);
+void attn__load_rows(float *to, const attn__view *view, int64_t b, int64_t h, int64_t row,
+                     int rows);
 /* The same transposed: to[D][BN], columns up to the next multiple of LANES zero. */
 void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,
                         int64_t row, int rows);
@@ -133,14 +134,14 @@ void attn__store_rows(const attn__view *view, int64_t b, int64_t h, int64_t row,
 /* Elements of x[rows][ld] that are not finite become 0. */
 void attn__drop_wild(float *x, int ld, int rows);
 
-/* -- cpu_fwd.c, cpu_bwd.c: the work items ---------------------------------------------------------- */
+/* -- cpu_fwd.c, cpu_bwd.c: the work items ------------------------------------------------------ */
 void attn__cpu_forward(const attn__cpu_run *run, int thread, int64_t b, int64_t h, int tile);
 /* sums: where captured gradients are added; NULL: none. */
 void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t h, int tile,
                        double *sums);
 void attn__cpu_keys(const attn__cpu_run *run, int thread, int64_t b, int64_t hk, int tile);
 
-/* -- cpu_grad.c ------------------------------------------------------------------------------------ */
+/* -- cpu_grad.c -------------------------------------------------------------------------------- */
 /* Finds the sites whose gradient is wanted and how to sum them. */
 int attn__grads_plan(attn__cpu_plan *plan, const attn__problem *p);
 /* A run's captures against the plan's. */

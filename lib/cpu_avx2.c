@@ -9,10 +9,10 @@
 #pragma GCC target("avx2")
 #endif
 
-#define VL 8
-#define MR 4
-#define NV 2
-#define OPS attn__ops_avx2
+#define VL       8
+#define MR       4
+#define NV       2
+#define OPS      attn__ops_avx2
 #define OPS_NAME "avx2"
 #include "cpu_loops.h"
 

@@ -4,15 +4,16 @@
 #if defined(__x86_64__)
 #include <string.h>
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq"))),        \
+                             apply_to = function)
 #else
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq")
 #endif
 
-#define VL 16
-#define MR 4
-#define NV 4
-#define OPS attn__ops_avx512
+#define VL       16
+#define MR       4
+#define NV       4
+#define OPS      attn__ops_avx512
 #define OPS_NAME "avx512"
 #include "cpu_loops.h"
 

@@ -16,9 +16,9 @@ const attn__tile_ops *attn__tile_ops_at(int i) {
     return i == 0 ? &attn__ops_base : NULL;
 }
 
-#define VL 4
-#define MR 4
-#define NV 2
-#define OPS attn__ops_base
+#define VL       4
+#define MR       4
+#define NV       2
+#define OPS      attn__ops_base
 #define OPS_NAME "base"
 #include "cpu_loops.h"

@@ -42,8 +42,8 @@ static void load_queries(attn__tile *t, rows_in *r) {
     }
 }
 
-/* Row i of a tile whose products stand in x.s and x.dp: p' to p, g in place of dp. p may be x.s if no
-   captured gradient follows, as its factors may be s itself. */
+/* Row i of a tile whose products stand in x.s and x.dp: p' to p, g in place of dp. p may be x.s if
+   no captured gradient follows, as its factors may be s itself. */
 static void backward_row(attn__tile *t, const rows_in *r, int i, float *p, float *g_score) {
     const attn__cpu_plan *const plan = t->run->plan;
     float *const dp = t->x.dp + i * BN;
@@ -82,7 +82,7 @@ static void multiply(attn__tile *t) {
     plan->ops->mul(t->x.dp, BN, t->x.o, plan->ldv, 1, t->x.vt, BN, t->rows, lanes, (int)p->DV, 0);
 }
 
-/* -- Queries ------------------------------------------------------------------------------------- */
+/* -- Queries ----------------------------------------------------------------------------------- */
 
 /* c of every row, and the tile's part of dsink = sum exp(sink - LSE) (dLSE - dO.O). */
 static double row_constants(attn__tile *t) {
@@ -168,8 +168,8 @@ void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t 
     memset(t.x.dq, 0, (size_t)t.rows * (size_t)ldd * sizeof *t.x.dq);
     attn__tile_box(&t, t.r0, t.rows, &box);
     int32_t at = 0;
-    for (int n; (n = attn__runs(&v->graph, v->mask, &box, t.seq.k0, t.seq.nk, BN, &at, runs,
-                                RUNS)) > 0;) {
+    for (int n;
+         (n = attn__runs(&v->graph, v->mask, &box, t.seq.k0, t.seq.nk, BN, &at, runs, RUNS)) > 0;) {
         for (int e = 0; e < n; e++) {
             for (int c = runs[e].begin; c < runs[e].end; c += BN) {
                 const int end = c + BN < runs[e].end ? c + BN : runs[e].end;
@@ -182,7 +182,7 @@ void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t 
     }
 }
 
-/* -- Keys ---------------------------------------------------------------------------------------- */
+/* -- Keys -------------------------------------------------------------------------------------- */
 
 /* Row i of q and dO has elements that are not finite. dO's are added whatever p is, as it is
    never 0 but by rounding. */

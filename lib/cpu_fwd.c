@@ -22,8 +22,8 @@
 typedef struct rows_state {
     float m[BM], l[BM];
     uint8_t nan[BM];
-    int has_wild;           /* x.wild counts */
-    int n_wild;             /* keys of this tile whose v has elements that are not finite */
+    int has_wild; /* x.wild counts */
+    int n_wild;   /* keys of this tile whose v has elements that are not finite */
     uint8_t wild_list[BN];
 } rows_state;
 
@@ -154,8 +154,8 @@ void attn__cpu_forward(const attn__cpu_run *run, int thread, int64_t b, int64_t 
     begin_rows(&t, &r);
     attn__tile_box(&t, t.r0, t.rows, &box);
     int32_t at = 0;
-    for (int n; (n = attn__runs(&v->graph, v->mask, &box, t.seq.k0, t.seq.nk, BN, &at, runs,
-                                RUNS)) > 0;) {
+    for (int n;
+         (n = attn__runs(&v->graph, v->mask, &box, t.seq.k0, t.seq.nk, BN, &at, runs, RUNS)) > 0;) {
         for (int e = 0; e < n; e++) {
             for (int c = runs[e].begin; c < runs[e].end; c += BN) {
                 const int end = c + BN < runs[e].end ? c + BN : runs[e].end;

@@ -1,8 +1,8 @@
 /* cpu_grad.c: gradients of the tensors and parameters that a score reads.
 
-   Who calls it: cpu.c (plan, check, finish), cpu_bwd.c once per row. A pair adds g * d score/d value
-   to the element that its indices name; many pairs may name the same one, from any work item. The
-   sum must not depend on who computes when, so there are two ways:
+   Who calls it: cpu.c (plan, check, finish), cpu_bwd.c once per row. A pair adds g * d score/d
+   value to the element that its indices name; many pairs may name the same one, from any work
+   item. The sum must not depend on who computes when, so there are two ways:
 
    in place   The indices hold k, the row, and b and h (or the work item takes all of b, of h, in
               turn): then no other work item touches the element, and few terms meet in it. This is
@@ -27,8 +27,8 @@ static int index_leaf(const attn__adjoint *a, const attn__site *site, int i) {
     return node->op == OP_leaf ? node->sym : -1;
 }
 
-/* Whether the site's elements can be added in place; *inner_b, *inner_h: only if one work item takes
-   all of b, of h. */
+/* Whether the site's elements can be added in place; *inner_b, *inner_h: only if one work item
+   takes all of b, of h. */
 static int in_place(const attn__adjoint *a, const attn__site *site, const attn__problem *p,
                     int *inner_b, int *inner_h) {
     int has[LEAF_COUNT] = {0};
@@ -38,8 +38,8 @@ static int in_place(const attn__adjoint *a, const attn__site *site, const attn__
             has[leaf] = 1;
         }
     }
-    const int one_length = !p->has_q_offsets && !p->has_k_offsets && !p->has_q_used &&
-                           !p->has_k_used;
+    const int one_length =
+        !p->has_q_offsets && !p->has_k_offsets && !p->has_q_used && !p->has_k_used;
     const int no_b = !has[LEAF_b] && p->B > 1, no_h = !has[LEAF_h] && p->H > 1;
     /* The row by q = i + nk - nq: the same tile of another sequence has other q. */
     if (!has[LEAF_k] || !(has[LEAF_i] || (has[LEAF_q] && (!no_b || one_length)))) {

@@ -18,7 +18,7 @@
 #pragma GCC optimize("O3")
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE     static inline __attribute__((always_inline))
 #define LOOP_LANES UNROLL for (int g = 0; g < GROUPS; g++)
 
 enum { GROUPS = ATTN__LANES / VL }; /* vectors that hold the 16 lanes of a sum */
@@ -39,30 +39,43 @@ INLINE vi load_i(const int32_t *p) {
     return x;
 }
 
-INLINE void store(float *p, vf x) { memcpy(p, &x, sizeof x); }
-INLINE void store_i(int32_t *p, vi x) { memcpy(p, &x, sizeof x); }
-INLINE vf splat(float x) { return x - (vf){0}; }
-INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
-INLINE vf larger(vf a, vf b) { return choose(a > b, a, b); }
+INLINE void store(float *p, vf x) {
+    memcpy(p, &x, sizeof x);
+}
+INLINE void store_i(int32_t *p, vi x) {
+    memcpy(p, &x, sizeof x);
+}
+INLINE vf splat(float x) {
+    return x - (vf){0};
+}
+INLINE vf choose(vi mask, vf yes, vf no) {
+    return (vf)((mask & (vi)yes) | (~mask & (vi)no));
+}
+INLINE vf larger(vf a, vf b) {
+    return choose(a > b, a, b);
+}
 
 /* Lanes j, j + 1, ... that are below n. */
 INLINE vi below(int j, int n) {
     vi at;
-    UNROLL for (int e = 0; e < VL; e++) { at[e] = j + e; }
+    UNROLL for (int e = 0; e < VL; e++) {
+        at[e] = j + e;
+    }
     return at < n;
 }
 
-/* e^x for x <= 0, error about 1 ulp, subnormal results included; NaN stays. 2^n e^r with n whole and
-   |r| <= log(2)/2; e^r = 1 + r + r^2 P(r), P the interpolation of degree 4 at Chebyshev's points
-   (relative error 1e-8). Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits;
+/* e^x for x <= 0, error about 1 ulp, subnormal results included; NaN stays. 2^n e^r with n whole
+   and |r| <= log(2)/2; e^r = 1 + r + r^2 P(r), P the interpolation of degree 4 at Chebyshev's
+   points (relative error 1e-8). Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits;
    2^n comes in two halves, as it may be below every normal number. */
 INLINE vf exp_down(vf x) {
     const float whole = 12582912.0f;
     const vf t = x * 1.44269502f + whole;
     const vf n = t - whole;
     const vf r = (x - n * 0.693359375f) - n * -0.000212194442f; /* log(2) in two parts */
-    const vf P = (((r * 0x1.6d10fcp-10f + 0x1.120b62p-7f) * r + 0x1.55551ap-5f) * r +
-                  0x1.5554dep-3f) * r + 0.5f;
+    const vf P =
+        (((r * 0x1.6d10fcp-10f + 0x1.120b62p-7f) * r + 0x1.55551ap-5f) * r + 0x1.5554dep-3f) * r +
+        0.5f;
     const vf y = 1.0f + (r + r * r * P);
     const vi power = (vi)t - 0x4b400000, half = power >> 1;
     const vf a = (vf)((vu)(half + 127) << 23), b = (vf)((vu)(power - half + 127) << 23);
@@ -70,41 +83,59 @@ INLINE vf exp_down(vf x) {
 }
 
 /* The same for any x; infinity above 88.37. */
-INLINE vf exp_of(vf x) { return choose(x > 88.37f, splat(__builtin_inff()), exp_down(x)); }
+INLINE vf exp_of(vf x) {
+    return choose(x > 88.37f, splat(__builtin_inff()), exp_down(x));
+}
 
 /* The 16 lanes joined as a tree: lane e with lane e + 8, then + 4, + 2, + 1. */
 #define LANE_TREE(x, join)                                                                         \
     float lane[ATTN__LANES];                                                                       \
-    LOOP_LANES { store(lane + g * VL, x[g]); }                                                     \
+    LOOP_LANES {                                                                                   \
+        store(lane + g * VL, x[g]);                                                                \
+    }                                                                                              \
     UNROLL for (int half = ATTN__LANES / 2; half > 0; half /= 2) {                                 \
-        UNROLL for (int e = 0; e < half; e++) { lane[e] = join(lane[e], lane[e + half]); }         \
+        UNROLL for (int e = 0; e < half; e++) {                                                    \
+            lane[e] = join(lane[e], lane[e + half]);                                               \
+        }                                                                                          \
     }                                                                                              \
     return lane[0]
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
-#define SUM(a, b) ((a) + (b))
-INLINE float max_of(const vf x[GROUPS]) { LANE_TREE(x, LARGER); }
-INLINE float sum_of(const vf x[GROUPS]) { LANE_TREE(x, SUM); }
+#define SUM(a, b)    ((a) + (b))
+INLINE float max_of(const vf x[GROUPS]) {
+    LANE_TREE(x, LARGER);
+}
+INLINE float sum_of(const vf x[GROUPS]) {
+    LANE_TREE(x, SUM);
+}
 
 INLINE int any_of(vi x) {
     int32_t any = 0;
-    UNROLL for (int e = 0; e < VL; e++) { any |= x[e]; }
+    UNROLL for (int e = 0; e < VL; e++) {
+        any |= x[e];
+    }
     return any != 0;
 }
 
-/* -- Products ------------------------------------------------------------------------------------ */
+/* -- Products ---------------------------------------------------------------------------------- */
 
 INLINE void mul_block(float *c, int c_ld, const float *a, int a_row, int a_col, const float *b,
                       int b_ld, int k, int add, const int rows, const int vecs) {
     vf sum[MR][NV];
     UNROLL for (int i = 0; i < rows; i++) {
-        UNROLL for (int j = 0; j < vecs; j++) { sum[i][j] = splat(0); }
+        UNROLL for (int j = 0; j < vecs; j++) {
+            sum[i][j] = splat(0);
+        }
     }
     for (int l = 0; l < k; l++) {
         vf y[NV];
-        UNROLL for (int j = 0; j < vecs; j++) { y[j] = load(b + (int64_t)l * b_ld + j * VL); }
+        UNROLL for (int j = 0; j < vecs; j++) {
+            y[j] = load(b + (int64_t)l * b_ld + j * VL);
+        }
         UNROLL for (int i = 0; i < rows; i++) {
             const float x = a[(int64_t)i * a_row + (int64_t)l * a_col];
-            UNROLL for (int j = 0; j < vecs; j++) { sum[i][j] += x * y[j]; }
+            UNROLL for (int j = 0; j < vecs; j++) {
+                sum[i][j] += x * y[j];
+            }
         }
     }
     UNROLL for (int i = 0; i < rows; i++) {
@@ -115,17 +146,17 @@ INLINE void mul_block(float *c, int c_ld, const float *a, int a_row, int a_col, 
     }
 }
 
-/* All rows of a column block of `vecs` vectors, which is small enough to stay in the first cache. */
+/* All rows of a column block of `vecs` vectors, which is small enough for the first cache. */
 INLINE void mul_columns(float *c, int c_ld, const float *a, int a_row, int a_col, const float *b,
                         int b_ld, int m, int k, int add, const int vecs) {
     int i = 0;
     for (; i + MR <= m; i += MR) {
-        mul_block(c + (int64_t)i * c_ld, c_ld, a + (int64_t)i * a_row, a_row, a_col, b, b_ld, k, add,
-                  MR, vecs);
+        mul_block(c + (int64_t)i * c_ld, c_ld, a + (int64_t)i * a_row, a_row, a_col, b, b_ld, k,
+                  add, MR, vecs);
     }
     for (; i < m; i++) {
-        mul_block(c + (int64_t)i * c_ld, c_ld, a + (int64_t)i * a_row, a_row, a_col, b, b_ld, k, add,
-                  1, vecs);
+        mul_block(c + (int64_t)i * c_ld, c_ld, a + (int64_t)i * a_row, a_row, a_col, b, b_ld, k,
+                  add, 1, vecs);
     }
 }
 
@@ -140,7 +171,7 @@ static void ops_mul(float *c, int c_ld, const float *a, int a_row, int a_col, co
     }
 }
 
-/* -- Layout -------------------------------------------------------------------------------------- */
+/* -- Layout ------------------------------------------------------------------------------------ */
 
 typedef float v4 __attribute__((vector_size(16)));
 
@@ -188,7 +219,7 @@ static void ops_scale(float *x, const float *by_each, float by, int n) {
     }
 }
 
-/* -- Rows ---------------------------------------------------------------------------------------- */
+/* -- Rows -------------------------------------------------------------------------------------- */
 
 static void ops_visible(int32_t *on, const int32_t *mask, const int32_t *block, const float *s,
                         int n) {
@@ -216,7 +247,9 @@ INLINE int softmax_of(float *p, const float *score, const int32_t *on, int n, fl
     const vf none = splat(-__builtin_inff());
     vf most[GROUPS], sum[GROUPS];
     vi bad = {0};
-    LOOP_LANES { most[g] = none, sum[g] = splat(0); }
+    LOOP_LANES {
+        most[g] = none, sum[g] = splat(0);
+    }
     for (int j = 0; j < n; j += ATTN__LANES) {
         LOOP_LANES {
             const vf x = load(score + j + g * VL);
@@ -227,9 +260,7 @@ INLINE int softmax_of(float *p, const float *score, const int32_t *on, int n, fl
         }
     }
     const float here = max_of(most);
-    const int state = any_of(bad)                 ? ROW_NAN
-                      : here == -__builtin_inff() ? ROW_EMPTY
-                                                  : ROW_VISIBLE;
+    const int state = any_of(bad) ? ROW_NAN : here == -__builtin_inff() ? ROW_EMPTY : ROW_VISIBLE;
     if (state != ROW_VISIBLE) {
         memset(p, 0, (size_t)attn__round_lanes(n) * sizeof *p);
         return state;
@@ -256,8 +287,9 @@ static int ops_softmax(float *p, const float *score, const int32_t *on, int n, f
                                  : softmax_of(p, score, on, n, m, l, corr, on_out, 1);
 }
 
-static void ops_grad(float *p_out, float *g_dot, float *g_score, const float *score, const float *dp,
-                     const int32_t *on, int n, const attn__grad_row *row, int32_t *on_out) {
+static void ops_grad(float *p_out, float *g_dot, float *g_score, const float *score,
+                     const float *dp, const int32_t *on, int n, const attn__grad_row *row,
+                     int32_t *on_out) {
     const vf zero = splat(0);
     for (int j = 0; j < n; j += VL) {
         const vf s = load(score + j);

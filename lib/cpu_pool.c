@@ -8,8 +8,8 @@
        caller   post {fn, arg, n}, open = 1, wake all | items | open = 0 | wait until inside = 0
        worker   asleep .......... inside + 1 | items | inside - 1, tell the caller | asleep ....
 
-   Items are handed out by one atomic counter. A worker that wakes after `open` went back to 0 sleeps
-   again, so nothing of a run is touched after it returned.
+   Items are handed out by one atomic counter. A worker that wakes after `open` went back to 0
+   sleeps again, so nothing of a run is touched after it returned.
 
    Workers block all signals: handlers run on the program's own threads. fork() copies the calling
    thread alone, so the handlers at the end of this file hold every pool's lock across it and give
@@ -53,12 +53,11 @@ typedef struct worker_arg {
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct attn__pool *all_pools;
 
-/* -- Runs --------------------------------------------------------------------------------------- */
+/* -- Runs -------------------------------------------------------------------------------------- */
 
 static void do_items(struct attn__pool *pool, int thread) {
     for (;;) {
-        const int64_t item =
-            atomic_fetch_add_explicit(&pool->next_item, 1, memory_order_relaxed);
+        const int64_t item = atomic_fetch_add_explicit(&pool->next_item, 1, memory_order_relaxed);
         if (item >= pool->n) {
             return;
         }
@@ -90,7 +89,7 @@ static void *worker_main(void *arg) {
     return NULL;
 }
 
-/* Starts workers until there are `want`; fewer if the system gives no more. Called with the lock. */
+/* Starts workers until there are `want`, or the system gives no more. Called with the lock. */
 static void start_workers(struct attn__pool *pool, int want) {
     sigset_t all, before;
     sigfillset(&all);
@@ -142,7 +141,7 @@ void attn__pool_run(struct attn__pool *pool, int64_t n,
     atomic_flag_clear(&pool->busy);
 }
 
-/* -- fork ---------------------------------------------------------------------------------------- */
+/* -- fork -------------------------------------------------------------------------------------- */
 
 static void before_fork(void) {
     pthread_mutex_lock(&all_lock);
@@ -177,7 +176,7 @@ static void watch_forks(void) {
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-/* -- Life ---------------------------------------------------------------------------------------- */
+/* -- Life -------------------------------------------------------------------------------------- */
 
 int attn__pool_new(int threads, struct attn__pool **out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -228,7 +227,7 @@ void attn__pool_free(struct attn__pool *pool) {
     free(pool);
 }
 
-/* -- Cores --------------------------------------------------------------------------------------- */
+/* -- Cores ------------------------------------------------------------------------------------- */
 
 /* Reads up to two numbers of a small file; "max" reads as -1. Returns how many there were. */
 static int read_numbers(const char *path, double out[2]) {

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-/* -- Scratch ------------------------------------------------------------------------------------- */
+/* -- Scratch ----------------------------------------------------------------------------------- */
 
 typedef struct layer {
     char *base; /* NULL: only count */
@@ -26,7 +26,9 @@ static void *take(layer *l, size_t bytes) {
     return p;
 }
 
-static float *floats(layer *l, int64_t n) { return (float *)take(l, (size_t)n * sizeof(float)); }
+static float *floats(layer *l, int64_t n) {
+    return (float *)take(l, (size_t)n * sizeof(float));
+}
 
 void attn__scratch_lay(const attn__cpu_plan *plan, const attn__problem *p, char *base,
                        attn__scratch *x, size_t *bytes) {
@@ -56,7 +58,7 @@ void attn__scratch_lay(const attn__cpu_plan *plan, const attn__problem *p, char 
     *bytes = l.at;
 }
 
-/* -- Tensors and tiles --------------------------------------------------------------------------- */
+/* -- Tensors and tiles ------------------------------------------------------------------------- */
 
 void attn__load_rows(float *to, const attn__view *view, int64_t b, int64_t h, int64_t row,
                      int rows) {
@@ -92,7 +94,7 @@ void attn__drop_wild(float *x, int ld, int rows) {
     }
 }
 
-/* -- The tile, from the outside in --------------------------------------------------------------- */
+/* -- The tile, from the outside in ------------------------------------------------------------- */
 
 void attn__tile_open(attn__tile *t, const attn__cpu_run *run, const attn__program *program,
                      int thread, int64_t b) {
@@ -131,8 +133,8 @@ void attn__tile_rows(attn__tile *t, int r0, int rows) {
     t->r0 = r0;
     t->rows = rows;
     for (int i = 0; i < rows; i++) {
-        t->row_scale[i] = (float)p->scale * attn__scale_at(&p->q_scale, p->q_scale_heads, p, t->b,
-                                                           t->h, r0 + i);
+        t->row_scale[i] =
+            (float)p->scale * attn__scale_at(&p->q_scale, p->q_scale_heads, p, t->b, t->h, r0 + i);
     }
 }
 
@@ -240,7 +242,7 @@ void attn__tile_box(const attn__tile *t, int r0, int rows, attn__box *box) {
     const attn__problem *const p = t->run->p;
     const attn__seq *const seq = &t->seq;
 #define POINT(x) ((attn__range){(double)(x), (double)(x), 0})
-#define ROWS(x) ((attn__range){(double)(x) + r0, (double)(x) + r0 + rows - 1, 0})
+#define ROWS(x)  ((attn__range){(double)(x) + r0, (double)(x) + r0 + rows - 1, 0})
     box->bound = p->bound;
     box->leaf[LEAF_s] = (attn__range){-INFINITY, INFINITY, 1};
     box->leaf[LEAF_b] = POINT(seq->b);

@@ -1,8 +1,8 @@
 /* cpu_tile.h: the loops on tiles that an instruction set can speed up, as a table of functions.
 
-   Who calls it: cpu.c picks a table when a plan is made; cpu_score, cpu_fwd and cpu_bwd work through
-   it. cpu_loops.h has the loops; cpu_base, cpu_avx2 and cpu_avx512 compile them. A new instruction
-   set is a new table, and every table gives the same bits:
+   Who calls it: cpu.c picks a table when a plan is made; cpu_score, cpu_fwd and cpu_bwd work
+   through it. cpu_loops.h has the loops; cpu_base, cpu_avx2 and cpu_avx512 compile them. A new
+   instruction set is a new table, and every table gives the same bits:
 
    - An element of a product is a sum over k = 0, 1, 2, ..., each term rounded, then added: never a
      sum of parts that a vector's length or a tile's edge would choose.
@@ -12,7 +12,7 @@
    Tiles are f32, row-major, 64-byte aligned, with a leading dimension that is a multiple of LANES:
 
             BN keys                       Leading dimensions: a row of S and P has BN columns, a row
-          +---------+                     of q, k, v, o is D or DV rounded up to LANES, its end zero.
+          +---------+                     of q, k, v, o is D or DV rounded up to LANES, its end 0.
        BM | S, P    |  BM query rows
           +---------+                     K stands transposed, kt[D][BN], so that S = Q K^T is a sum
                                           of rows of kt. */
@@ -35,17 +35,17 @@ enum attn__row_state {
 
 /* What one row of a backward tile needs besides its scores. */
 typedef struct attn__grad_row {
-    float lse, c;     /* c = dO.O - dLSE */
-    float row_scale;  /* of s = row_scale * key_scale[j] * (q . k_j) */
+    float lse, c;           /* c = dO.O - dLSE */
+    float row_scale;        /* of s = row_scale * key_scale[j] * (q . k_j) */
     const float *key_scale; /* [n] or NULL: 1 */
-    const float *w;   /* [n] or NULL: 1; weight of p in the output, 0 where dropped */
-    const float *ds;  /* [n] or NULL: 1; d score / d s */
+    const float *w;         /* [n] or NULL: 1; weight of p in the output, 0 where dropped */
+    const float *ds;        /* [n] or NULL: 1; d score / d s */
 } attn__grad_row;
 
 typedef struct attn__tile_ops {
     const char *name;
-    /* c[m][n] = a[m][k] b[k][n], or c[m][n] += it. a[i][l] is a[i * a_row + l * a_col]; n a multiple
-       of LANES; rows of b and c aligned. */
+    /* c[m][n] = a[m][k] b[k][n], or c[m][n] += it. a[i][l] is a[i * a_row + l * a_col]; n a
+       multiple of LANES; rows of b and c aligned. */
     void (*mul)(float *c, int c_ld, const float *a, int a_row, int a_col, const float *b, int b_ld,
                 int m, int n, int k, int add);
     /* to[cols][LANES] = transpose of from[LANES][cols]; cols a multiple of 4. */
@@ -57,8 +57,8 @@ typedef struct attn__tile_ops {
     /* on[j] = -1 where mask[j] and block[j] are not 0 (NULL: so everywhere) and s[j] is not -inf,
        else 0. */
     void (*visible)(int32_t *on, const int32_t *mask, const int32_t *block, const float *s, int n);
-    /* A step of the online softmax. Columns 0..n count whose on[j] is -1 (NULL: all) and whose score
-       is not -inf; on_out[0..n) says which. ROW_VISIBLE: m and l take them in, p has
+    /* A step of the online softmax. Columns 0..n count whose on[j] is -1 (NULL: all) and whose
+       score is not -inf; on_out[0..n) says which. ROW_VISIBLE: m and l take them in, p has
        exp(score - m), 0 elsewhere, and corr is what older sums are to be multiplied by. Otherwise p
        is 0 and m, l stay. p may be score; p is written up to n rounded up to LANES. */
     int (*softmax)(float *p, const float *score, const int32_t *on, int n, float *m, float *l,

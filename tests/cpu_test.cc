@@ -20,7 +20,7 @@ extern "C" {
 #include "cpu_tile.h"
 }
 
-// -- Counting allocations: glibc's malloc under its other name, but not where a sanitizer has its own --
+// -- Counting allocations: glibc's malloc under its other name, unless a sanitizer has its own ----
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define SANITIZED 1
@@ -97,9 +97,7 @@ struct Plan {
 struct Workspace {
     attn_device *d;
     void *at = nullptr;
-    Workspace(attn_device *device, uint64_t bytes) : d(device) {
-        attn_buffer_new(d, bytes, &at);
-    }
+    Workspace(attn_device *device, uint64_t bytes) : d(device) { attn_buffer_new(d, bytes, &at); }
     ~Workspace() { attn_buffer_release(d, at); }
     Workspace(const Workspace &) = delete;
 };
@@ -179,8 +177,8 @@ void require_same_bits(const Results &a, const Results &b) {
     for (size_t i = 0; i < a.size(); i++) {
         INFO("result " << i);
         REQUIRE(a[i].size() == b[i].size());
-        REQUIRE((a[i].empty() ||
-                 memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(double)) == 0));
+        REQUIRE(
+            (a[i].empty() || memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(double)) == 0));
     }
 }
 
@@ -200,7 +198,8 @@ void check_close(const Results &got, const Results &want, double tolerance) {
                 misplaced += !(a == b || (std::isnan(a) && std::isnan(b)));
             }
         }
-        INFO("result " << i << " of " << want.size() << ": worst " << worst << ", largest " << most);
+        INFO("result " << i << " of " << want.size() << ": worst " << worst << ", largest "
+                       << most);
         CHECK(misplaced == 0);
         CHECK(worst <= tolerance * most);
     }
@@ -227,7 +226,7 @@ void compare(const Case &c, const char *variant) {
 
 } // namespace
 
-// -- Against the oracle ------------------------------------------------------------------------------
+// -- Against the oracle ---------------------------------------------------------------------------
 
 TEST_CASE("cpu: lengths around the tiles") {
     for (const int64_t nq : {1, 2, 63, 64, 65, 127, 128, 129, 200, 300}) {
@@ -318,9 +317,9 @@ TEST_CASE("cpu: everything that changes scores and weights") {
                     30,
                     50,
                     c.ints({2, 1, 4}, {2, 1, 3, 9, 1, 0, 2, 1}),
-                    c.ints({1, 4, 4, 3}, {0, 1, 2, 3, 3, 3, 1, 0, 2, 9, -1, 1, 2, 2, 1, 0,
-                                          1, 2, 3, 0, 1, 1, 2, 0, 2, 0, 1, 0, 3, 2, 1, 1,
-                                          1, 3, 2, 1, 0, 1, 2, 3, 3, 3, 1, 0, 2, 9, -1, 1})};
+                    c.ints({1, 4, 4, 3}, {0, 1, 2, 3, 3, 3, 1, 0, 2, 9, -1, 1, 2, 2, 1,  0,
+                                          1, 2, 3, 0, 1, 1, 2, 0, 2, 0, 1,  0, 3, 2, 1,  1,
+                                          1, 3, 2, 1, 0, 1, 2, 3, 3, 3, 1,  0, 2, 9, -1, 1})};
         c.c.blocks = &c.blocks;
     }
     SECTION("a shard with origins and totals") {
@@ -354,18 +353,20 @@ TEST_CASE("cpu: large scores, and masks that no finite number stands for") {
         c.k->fill_all(1);
         c.c.scale = 1e4;
     }
-    SECTION("far apart") { c.c.scale = 1e4; }
+    SECTION("far apart") {
+        c.c.scale = 1e4;
+    }
     compare(ATTN_FORWARD, c, "k % 3 == 1", 2e-3);
 }
 
-// -- Values that are not finite ------------------------------------------------------------------------
+// -- Values that are not finite -------------------------------------------------------------------
 
 TEST_CASE("cpu: what is not finite reaches exactly the rows that see it") {
     const struct {
         const char *where;
         float value;
-    } plants[] = {{"q", not_a_number}, {"q", inf},           {"k", not_a_number}, {"k", inf},
-                  {"k", -inf},         {"v", not_a_number},  {"v", inf},          {"v", -inf},
+    } plants[] = {{"q", not_a_number},  {"q", inf},          {"k", not_a_number}, {"k", inf},
+                  {"k", -inf},          {"v", not_a_number}, {"v", inf},          {"v", -inf},
                   {"do", not_a_number}, {"do", inf}};
     for (const auto &plant : plants) {
         for (const char *variant : {"k <= q", "k <= q && k % 7 != 3", "k <= q ? 0.1 * k : -inf"}) {
@@ -402,7 +403,7 @@ TEST_CASE("cpu: a masked value changes no bit") {
     }
 }
 
-// -- Bits ------------------------------------------------------------------------------------------------
+// -- Bits -----------------------------------------------------------------------------------------
 
 namespace {
 
@@ -517,9 +518,9 @@ TEST_CASE("cpu: every tile table gives the same bits") {
             for (size_t j = 0; j < 128; j++) {
                 on[j] = (j * 7 + shift) % 5 ? -1 : 0;
             }
-            state[3] = static_cast<float>(ops.softmax(p.data(), score, n % 2 ? on.data() : nullptr,
-                                                      n, &state[0], &state[1], &state[2],
-                                                      seen.data()));
+            state[3] =
+                static_cast<float>(ops.softmax(p.data(), score, n % 2 ? on.data() : nullptr, n,
+                                               &state[0], &state[1], &state[2], seen.data()));
             out.push_back(p);
             out.push_back(state);
             const attn__grad_row row = {1.5f,
@@ -545,7 +546,7 @@ TEST_CASE("cpu: every tile table gives the same bits") {
     CHECK_FALSE(first.empty());
 }
 
-// -- Runs ------------------------------------------------------------------------------------------------
+// -- Runs -----------------------------------------------------------------------------------------
 
 TEST_CASE("cpu: a run allocates nothing once the threads are there") {
 #ifdef COUNTS_MALLOC

@@ -48,8 +48,8 @@ struct Tally {
         }
         sigset_t blocked;
         pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
-        t.blocks_signals += thread > 0 && sigismember(&blocked, SIGUSR1) == 1 &&
-                            sigismember(&blocked, SIGINT) == 1;
+        t.blocks_signals +=
+            thread > 0 && sigismember(&blocked, SIGUSR1) == 1 && sigismember(&blocked, SIGINT) == 1;
         if (thread > 0 && item % 64 == 1) {
             usleep(300); // a run that does not wait for its workers returns before the next line
         }
@@ -60,7 +60,8 @@ struct Tally {
             x = 0;
         }
         attn__pool_run(pool, static_cast<int64_t>(times.size()), item, this);
-        return std::all_of(times.begin(), times.end(), [](const std::atomic<int> &x) { return x == 1; });
+        return std::all_of(times.begin(), times.end(),
+                           [](const std::atomic<int> &x) { return x == 1; });
     }
 };
 
@@ -140,7 +141,8 @@ TEST_CASE("pool: a run within a run works alone") {
     CHECK(nest.inner == 40);
 }
 
-TEST_CASE("pool: a child has a pool of its own, before and after its first run, and in the middle") {
+TEST_CASE(
+    "pool: a child has a pool of its own, before and after its first run, and in the middle") {
     const Pool pool(3);
     const auto child_runs = [&] {
         Tally t(3);
@@ -191,12 +193,8 @@ TEST_CASE("pool: cores by the quota of the group and of those above it") {
     }
     write(r + "/v2", "0::/a/b\n");
     write(r + "/v1", "5:cpuset:/c\n3:cpu,cpuacct:/c\n");
-    const auto v2 = [&](int cores) {
-        return attn__cgroup_cores((r + "/v2").c_str(), root, cores);
-    };
-    const auto v1 = [&](int cores) {
-        return attn__cgroup_cores((r + "/v1").c_str(), root, cores);
-    };
+    const auto v2 = [&](int cores) { return attn__cgroup_cores((r + "/v2").c_str(), root, cores); };
+    const auto v1 = [&](int cores) { return attn__cgroup_cores((r + "/v1").c_str(), root, cores); };
     CHECK(v2(16) == 16); // no files
     write(r + "/a/b/cpu.max", "max 100000\n");
     CHECK(v2(16) == 16);

@@ -2,8 +2,10 @@
 
        cpu_bench [variant [N [D [H [B [threads [type]]]]]]]     defaults: true 4096 64 16 1 0 f32
 
-   Prints the best of several runs, forward and backward, in GFLOP/s of the plan's own count, which is
-   that of visible pairs. Build: cc -O2 -Ilib tests/bench/cpu_bench.c libattn.a -lm -ldl -lpthread */
+   Prints the best of several runs, forward and backward, in GFLOP/s of the plan's own count, which
+   is that of visible pairs. To build:
+
+       cc -O2 -Ilib tests/bench/cpu_bench.c libattn.a -lm -ldl -lpthread -o cpu_bench */
 #define _POSIX_C_SOURCE 200809L
 #include "attn.h"
 
