@@ -66,8 +66,8 @@ INLINE vi below(int j, int n) {
 
 /* e^x for x <= 0, error about 1 ulp, subnormal results included; NaN stays. 2^n e^r with n whole
    and |r| <= log(2)/2; e^r = 1 + r + r^2 P(r), P the interpolation of degree 4 at Chebyshev's
-   points (relative error 1e-8). Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits;
-   2^n comes in two halves, as it may be below every normal number. */
+   points (relative error 1e-8). Adding 1.5 * 2^23 rounds to a whole number and leaves it in the
+   low bits; 2^n comes in two halves, as it may be below every normal number. */
 INLINE vf exp_down(vf x) {
     const float whole = 12582912.0f;
     const vf t = x * 1.44269502f + whole;
