@@ -6,9 +6,9 @@
              device          score and mask    shapes only      workspace bytes    launch and return
 
    Manners.
-   - A function that can fail returns an attn_status: 0, or negative with a sentence in attn_error().
+   - A function that can fail returns an attn_status: 0, or negative; attn_error() has a sentence.
    - Structs that may grow begin with `size`: set it to sizeof. Every other zero means the default.
-   - Handles are immutable after creation and counted: _retain, _release (accepts NULL, never fails).
+   - Handles are immutable after creation and counted: _retain; _release takes NULL and never fails.
      They may be used from many threads at once; runs at the same time need a workspace each.
    - Shapes are written [B][H][N][D]: batch, heads, rows, head dimension. H query heads share HK key
      and value heads (H a multiple of HK); NQ and NK rows; D for q and k, DV for v and o.
@@ -63,7 +63,7 @@ ATTN_API const char *attn_error(void);
 ATTN_API const char *attn_error_arg(void);
 /* "SHAPE" for ATTN_SHAPE; "unknown" for a number that is no status. */
 ATTN_API const char *attn_status_name(int status);
-/* sizeof of a public struct by its name ("attn_call"); 0 if there is none. For bindings to check. */
+/* sizeof of a public struct by its name ("attn_call"); 0 if there is none. Bindings check it. */
 ATTN_API size_t attn_sizeof(const char *struct_name);
 /* Appends one JSON object per plan (level 1) and per run (level 2) to `path`; level 0 stops. */
 ATTN_API int attn_log(const char *path, int level);
@@ -112,7 +112,7 @@ typedef struct attn_tensor {
 typedef enum attn_type { ATTN_TYPES(ATTN__TYPE_ENUM) ATTN_TYPE_END = 0x7fff } attn_type;
 #undef ATTN__TYPE_ENUM
 
-/* attn_tensor q = ATTN_TENSOR(pointer, ATTN_BF16, B, H, N, D); compact, lives as long as its block. */
+/* attn_tensor q = ATTN_TENSOR(pointer, ATTN_BF16, B, H, N, D); compact; lives until its block ends */
 #define ATTN_TENSOR(pointer, type, ...)                                                            \
     {                                                                                              \
         (pointer), {0, 0}, (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),          \
@@ -153,8 +153,8 @@ ATTN_API void attn_device_release(attn_device *device);
 ATTN_API int attn_buffer_new(attn_device *device, uint64_t bytes, void **pointer);
 ATTN_API void attn_buffer_release(attn_device *device, void *pointer);
 /* Strided copy with conversion of the element type (round to nearest even; out of range becomes
-   infinity, or the largest value where the type has no infinity). Shapes must be equal; any strides,
-   the last one included. */
+   infinity, or the largest value where the type has no infinity). Shapes must be equal; strides may
+   be any, the last one included. */
 ATTN_API int attn_tensor_copy(attn_device *device, const attn_tensor *to, const attn_tensor *from,
                               void *stream);
 /* The documented generator: element n (row-major) of the tensor depends on (seed, n) alone and has
@@ -283,14 +283,15 @@ typedef enum attn_flag {
     ATTN_TOP_LEFT = 8         /* q = i: the first query at the first key */
 } attn_flag;
 
-/* Which key blocks each query block sees; the mask is the AND of this and the variant. Rows and keys
-   are counted per sequence, without origins. Numbers out of range are ignored, repeated ones too. */
+/* Which key blocks each query block sees; the mask is the AND of this and the variant. Rows and
+   keys are counted per sequence, without origins. Numbers out of range and repeated ones are
+   ignored. */
 typedef struct attn_blocks {
     uint32_t size;
     uint32_t reserved;
     int64_t bm, bn;             /* rows and keys of a block */
     const attn_tensor *counts;  /* i32 [B or 1][H or 1][ceil(NQ/bm)] */
-    const attn_tensor *indices; /* i32 [B or 1][H or 1][ceil(NQ/bm)][most]: the first `count` hold */
+    const attn_tensor *indices; /* i32 [B or 1][H or 1][ceil(NQ/bm)][most]: the first counts hold */
 } attn_blocks;
 
 /* One attention call. A plan reads the shapes, dtypes and which members are there; a run brings the
@@ -350,8 +351,8 @@ ATTN_API void attn_plan_release(attn_plan *plan);
 /* Launches on the stream and returns (a CPU has finished then). Allocates nothing. */
 ATTN_API int attn_run(const attn_plan *plan, const attn_call *call, void *workspace, void *stream);
 
-/* Merges n partial results over disjoint keys (Milakov and Gimelshein 2018): lse = log sum exp(lse_i),
-   o = sum exp(lse_i - lse) o_i. Shapes as in attn_call. The partial ones were made without sink; it
+/* Merges n partial results over disjoint keys (Milakov and Gimelshein 2018):
+   lse = log sum exp(lse_i), o = sum exp(lse_i - lse) o_i. Shapes as in attn_call. The partial ones were made without sink; it
    is merged here, once, as the state (0, sink). States without visible keys (0, -inf) are exact. */
 ATTN_API int attn_merge(attn_device *device, int n, const attn_tensor *const *o,
                         const attn_tensor *const *lse, const attn_tensor *sink,
@@ -362,9 +363,9 @@ ATTN_API int attn_dropout(attn_device *device, const attn_call *call, const attn
 
 /* -- Files ------------------------------------------------------------------------------------- */
 
-/* A mapped .npy (one tensor, named "") or .safetensors file. Tensors point into the mapping and live
-   until attn_file_release; writing to one changes memory, never the file. Damaged files are refused,
-   never read out of bounds; a file must not be cut short by others while it is mapped. */
+/* A mapped .npy (one tensor, named "") or .safetensors file. Tensors point into the mapping and
+   live until attn_file_release; writing to one changes memory, never the file. Damaged files are
+   refused, never read out of bounds; a file must not be cut short by others while it is mapped. */
 typedef struct attn_file attn_file;
 ATTN_API int attn_file_open(const char *path, attn_file **file);
 /* The same from memory that stays the caller's; `kind` is "npy" or "safetensors". */

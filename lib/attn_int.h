@@ -7,8 +7,8 @@
 #include "attn.h"
 
 /* Products and sums stay apart, here and in every file that includes this one: the same bits from
-   every compiler and on every chip. gcc 12 -O2 takes (double)(float)x for x where it does two of them
-   at once, hence no straight-line vectorisation. */
+   every compiler and on every chip. gcc 12 -O2 takes (double)(float)x for x where it does two of
+   them at once, hence no straight-line vectorisation. */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
@@ -199,9 +199,9 @@ struct attn_device {
 int attn__cores(void);
 int attn__pool_new(int threads, struct attn__pool **pool);
 void attn__pool_free(struct attn__pool *pool);
-/* Calls fn(arg, item, thread) for every item in 0..n; thread < threads. The caller is thread 0. Items
-   go to threads in any order. A run while another one has the pool does its items alone. */
-void attn__pool_run(struct attn__pool *pool, int64_t n, void (*fn)(void *arg, int64_t item, int thread),
-                    void *arg);
+/* Calls fn(arg, item, thread) for every item in 0..n; thread < threads. The caller is thread 0.
+   Items go to threads in any order. A run while another one has the pool does its items alone. */
+void attn__pool_run(struct attn__pool *pool, int64_t n,
+                    void (*fn)(void *arg, int64_t item, int thread), void *arg);
 
 #endif

@@ -35,8 +35,8 @@ typedef struct attn__ref_work {
     double *grad[ATTN__MAX_SYMBOLS]; /* of the shape of symbol i, compact; NULL: not wanted */
 } attn__ref_work;
 
-/* ref_row.c: local row `row` of head w->h: stores o and lse, or stores dq and adds to dk, dv, dsink and
-   the gradients of what the variant reads. */
+/* ref_row.c: local row `row` of head w->h: stores o and lse, or stores dq and adds to dk, dv, dsink
+   and the gradients of what the variant reads. */
 void attn__ref_forward_row(attn__ref_work *w, int64_t row);
 void attn__ref_backward_row(attn__ref_work *w, int64_t row);
 /* One row of a tensor; a result is rounded, and nothing is done if it is absent. */
