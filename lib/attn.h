@@ -112,7 +112,7 @@ typedef struct attn_tensor {
 typedef enum attn_type { ATTN_TYPES(ATTN__TYPE_ENUM) ATTN_TYPE_END = 0x7fff } attn_type;
 #undef ATTN__TYPE_ENUM
 
-/* attn_tensor q = ATTN_TENSOR(pointer, ATTN_BF16, B, H, N, D); compact; lives until its block ends */
+/* attn_tensor q = ATTN_TENSOR(pointer, ATTN_BF16, B, H, N, D); compact, valid within its block. */
 #define ATTN_TENSOR(pointer, type, ...)                                                            \
     {                                                                                              \
         (pointer), {0, 0}, (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),          \
@@ -352,8 +352,9 @@ ATTN_API void attn_plan_release(attn_plan *plan);
 ATTN_API int attn_run(const attn_plan *plan, const attn_call *call, void *workspace, void *stream);
 
 /* Merges n partial results over disjoint keys (Milakov and Gimelshein 2018):
-   lse = log sum exp(lse_i), o = sum exp(lse_i - lse) o_i. Shapes as in attn_call. The partial ones were made without sink; it
-   is merged here, once, as the state (0, sink). States without visible keys (0, -inf) are exact. */
+   lse = log sum exp(lse_i), o = sum exp(lse_i - lse) o_i. Shapes as in attn_call. The partial ones
+   were made without sink; it is merged here, once, as the state (0, sink). States without visible
+   keys (0, -inf) are exact. */
 ATTN_API int attn_merge(attn_device *device, int n, const attn_tensor *const *o,
                         const attn_tensor *const *lse, const attn_tensor *sink,
                         const attn_tensor *o_out, const attn_tensor *lse_out, void *stream);
