@@ -269,8 +269,8 @@ function R.relative(x)
     return ready('relative', {(n - 1) / 2}, {table = t}, {table = {'nh', false}})
 end
 
--- A tensor added to the scores, where -inf masks: [B][H][NQ][NK], or without B, or without B and H. Where an extent
--- is 1, that axis broadcasts.
+-- A tensor added to the scores, where -inf masks: [B][H][NQ][NK], or without B, or without B and H.
+-- Where an extent is 1, that axis broadcasts.
 function R.bias(x)
     local t = tensor_of('bias', 'bias', x, 'f32')
     local shape, axes, has, at = t.shape, {}, {}, 'bias'
