@@ -82,8 +82,7 @@ plant dlse-forgotten cpu_bwd.c 's/if (p->dlse.type)/if (p->dlse.type \&\& t->r0 
 plant dsink-sign cpu_bwd.c 's/dsink -= exp/dsink += exp/'
 plant delta-of-one-column cpu_bwd.c 's/d < p->DV; d++/d < p->DV - 1; d++/'
 plant gradient-overwritten cpu_grad.c 's/sums\[at + dense\] +=/sums[at + dense] =/'
-plant dense-gradient-transposed cpu_grad.c \
-    's/placed += x \* bound->gst\[r\]/placed += x * bound->gst[site->rank - 1 - r]/'
+plant dense-gradient-sign cpu_grad.c 's/bound->grad\[placed\] +=/bound->grad[placed] -=/'
 plant value-scale-forgotten cpu_score.c \
     's/t->has_value_scale = p->v_scale.type != 0/t->has_value_scale = 0/'
 plant scale-block-per-tile cpu_score.c 's/p, t->b, t->h, c0 + j)/p, t->b, t->h, j)/'

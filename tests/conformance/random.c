@@ -60,6 +60,10 @@ static void settle_numbers(uint8_t *c) {
     if (c[F_PLANT]) {
         c[F_MUL] = c[F_SHIFT] = 0;
         c[F_SCALE] = 0;
+        if (v == V_ALIBI || v == V_SLOPES) {
+            c[F_NQ] = c[F_NQ] > 2 ? 2 : c[F_NQ];
+            c[F_NK] = c[F_NK] > 2 ? 2 : c[F_NK];
+        }
     } else {
         c[F_WHERE] = 0;
     }
