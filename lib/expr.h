@@ -256,7 +256,14 @@ typedef struct attn__box {
     attn__range leaf[LEAF_COUNT]; /* s too */
     const attn__bound *bound;     /* NULL or data NULL: symbols have their declared bounds */
 } attn__box;
-/* range[0..root] of every node; val scratch is the caller's. */
+/* Every leaf with its widest legal range, s with NaN: a caller narrows what it knows. `bound` may be
+   NULL. */
+void attn__box_init(attn__box *box, const attn__bound *bound);
+static inline void attn__box_set(attn__box *box, int leaf, double lo, double hi) {
+    const attn__range r = {lo, hi, 0};
+    box->leaf[leaf] = r;
+}
+/* range[0..root] of every node, which is the caller's. */
 void attn__ranges(const attn_graph *g, int root, const attn__box *box, attn__range *range);
 enum attn__class { CLASS_NONE, CLASS_PART, CLASS_FULL };
 /* The class of `mask` over the box, exact as far as intervals with refinement go. */

@@ -17,6 +17,15 @@ attn__range attn__range_all(int type) {
     return all[type];
 }
 
+/* A plan may have up to 2^31 - 1 of everything, so q reaches as far below 0. */
+void attn__box_init(attn__box *box, const attn__bound *bound) {
+    for (int leaf = 0; leaf < LEAF_COUNT; leaf++) {
+        attn__box_set(box, leaf, leaf == LEAF_q ? -(double)INT32_MAX : 0, INT32_MAX);
+    }
+    box->leaf[LEAF_s] = attn__range_all(VT_F32);
+    box->bound = bound;
+}
+
 static attn__range single(double x) {
     return isnan(x) ? attn__range_all(VT_F32) : (attn__range){x, x, 0};
 }

@@ -70,15 +70,17 @@ static attn__env env_of(const attn_window *w) {
 static int check_overflow(const sampler *x, const attn_variant *variant) {
     const attn_window *const w = &x->w;
     const attn__env env = env_of(w);
-    attn__box box = {.bound = x->bound};
+    attn__box box;
+    attn__box_init(&box, x->bound);
     for (int i = 0; i < LEAF_COUNT; i++) {
-        box.leaf[i] = (attn__range){env.leaf[i], env.leaf[i], 0};
+        if (i != LEAF_s) {
+            attn__box_set(&box, i, env.leaf[i], env.leaf[i]);
+        }
     }
     const int64_t i1 = w->i + w->rows - 1, k1 = w->k + w->columns - 1;
-    box.leaf[LEAF_s] = (attn__range){-INFINITY, INFINITY, 1};
-    box.leaf[LEAF_i] = (attn__range){(double)w->i, (double)i1, 0};
-    box.leaf[LEAF_q] = (attn__range){q_of(w, w->i), q_of(w, i1), 0};
-    box.leaf[LEAF_k] = (attn__range){(double)w->k, (double)k1, 0};
+    attn__box_set(&box, LEAF_i, (double)w->i, (double)i1);
+    attn__box_set(&box, LEAF_q, q_of(w, w->i), q_of(w, i1));
+    attn__box_set(&box, LEAF_k, (double)w->k, (double)k1);
     ATTN_TRY(attn__check_overflow(x->g, variant->score, &box));
     return attn__check_overflow(x->g, variant->mask, &box);
 }
