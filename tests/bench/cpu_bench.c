@@ -52,7 +52,7 @@ static void bench(attn_device *device, int direction, const attn_call *call,
     TRY(attn_buffer_new(device, info.workspace, &workspace));
     double best = 1e30;
     const double begin = now();
-    for (int i = 0; i < 20 && (i < 3 || now() - begin < 5); i++) {
+    for (int i = 0; i < 1000 && (i < 3 || now() - begin < 5); i++) {
         const double start = now();
         TRY(attn_run(plan, call, workspace, NULL));
         const double seconds = now() - start;
