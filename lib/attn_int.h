@@ -121,10 +121,12 @@ typedef struct attn__problem {
 } attn__problem;
 
 /* Resolves and checks everything the host sees. planning: data pointers are neither needed nor
-   read. bound has room for every symbol of the variant. */
+   read. bound has room for every symbol of the variant, `scratch` attn__overflow_scratch bytes; a
+   run needs it only if attn__checks_overflow. */
 int attn__problem_new(const attn_device *device, int direction, const attn_call *call,
                       const attn_variant *variant, int planning, struct attn__bound *bound,
-                      attn__problem *problem);
+                      void *scratch, attn__problem *problem);
+int attn__checks_overflow(const attn_variant *variant); /* 1: every run does, not the plan alone */
 
 /* Sets origins and totals; the problem's sizes and dropout are known. */
 int attn__origins_in(const attn_call *call, attn__problem *p);

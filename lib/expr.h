@@ -268,8 +268,10 @@ void attn__ranges(const attn_graph *g, int root, const attn__box *box, attn__ran
 enum attn__class { CLASS_NONE, CLASS_PART, CLASS_FULL };
 /* The class of `mask` over the box, exact as far as intervals with refinement go. */
 int attn__class(const attn_graph *g, int mask, const attn__box *box);
-/* ATTN_VARIANT with a sentence if an i32 operation may overflow within the box. */
-int attn__check_overflow(const attn_graph *g, int root, const attn__box *box);
+/* ATTN_VARIANT with a sentence if an i32 operation may overflow within the box. Only a refusal
+   allocates; `scratch` has attn__overflow_scratch bytes, aligned to 8. */
+size_t attn__overflow_scratch(const attn_graph *g);
+int attn__check_overflow(const attn_graph *g, int root, const attn__box *box, void *scratch);
 /* Runs of keys with one class: [begin, end) aligned to `step`, in order, empty ones left out, found
    by bisection. `box` has the q side; leaf k is set here (key coordinates = k0 + column). */
 typedef struct attn__run {

@@ -123,7 +123,7 @@ static attn__range range_load(const attn_graph *g, const attn__node *node, const
             r = look_up(s, t, node->n, first, last);
         }
     }
-    if (outside) {
+    if (outside || !t->data) { /* a run may bring less than its plan says */
         include(&r, 0);
     }
     return r;
@@ -180,8 +180,13 @@ static int overflow(const attn_graph *g, int n, const attn__range *r) {
     return status;
 }
 
-static int find_overflow(const attn_graph *g, int root, const attn__box *box, attn__range *range,
-                         uint8_t *need) {
+size_t attn__overflow_scratch(const attn_graph *g) {
+    return (size_t)g->n * (sizeof(attn__range) + sizeof(uint8_t));
+}
+
+int attn__check_overflow(const attn_graph *g, int root, const attn__box *box, void *scratch) {
+    attn__range *const range = (attn__range *)scratch;
+    uint8_t *const need = (uint8_t *)(range + root + 1);
     attn__need(g, root, need);
     for (int i = 0; i <= root; i++) {
         const attn__range r = from_arguments(g, i, box, range);
@@ -191,20 +196,4 @@ static int find_overflow(const attn_graph *g, int root, const attn__box *box, at
         }
     }
     return ATTN_OK;
-}
-
-int attn__check_overflow(const attn_graph *g, int root, const attn__box *box) {
-    enum { SMALL = 512 }; /* nodes that need no malloc: runs come here, too */
-    if (root < SMALL) {
-        attn__range range[SMALL];
-        uint8_t need[SMALL];
-        return find_overflow(g, root, box, range, need);
-    }
-    attn__range *const range = attn__alloc((size_t)(root + 1) * (sizeof *range + 1), "ranges");
-    if (!range) {
-        return ATTN_MEMORY;
-    }
-    const int status = find_overflow(g, root, box, range, (uint8_t *)(range + root + 1));
-    free(range);
-    return status;
 }

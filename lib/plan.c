@@ -88,9 +88,22 @@ static int plan_fill(attn_plan *plan, int direction, const attn_call *shapes,
     if (!plan->bound) {
         return ATTN_MEMORY;
     }
-    ATTN_TRY(attn__problem_new(plan->device, direction, shapes, plan->variant, 1, plan->bound,
-                               &plan->problem));
-    return plan->engine->plan(plan);
+    const size_t bytes = attn__overflow_scratch(&plan->variant->graph);
+    void *const scratch = attn__alloc(bytes, "a plan");
+    if (!scratch) {
+        return ATTN_MEMORY;
+    }
+    int status = attn__problem_new(plan->device, direction, shapes, plan->variant, 1, plan->bound,
+                                   scratch, &plan->problem);
+    free(scratch);
+    if (status >= 0) {
+        status = plan->engine->plan(plan);
+    }
+    /* A run's check is over before its engine begins. */
+    if (attn__checks_overflow(plan->variant) && plan->workspace < bytes) {
+        plan->workspace = bytes;
+    }
+    return status;
 }
 
 int attn_plan_new(attn_device *device, int direction, const attn_call *shapes,
@@ -334,7 +347,7 @@ int attn_run(const attn_plan *plan, const attn_call *call, void *workspace, void
     attn__problem problem;
     attn__bound bound[ATTN__MAX_SYMBOLS];
     ATTN_TRY(attn__problem_new(plan->device, plan->problem.direction, call, plan->variant, 0, bound,
-                               &problem));
+                               workspace, &problem));
     ATTN_TRY(within_plan(&plan->problem, &problem));
     const int timed = attn__log_level() >= 2;
     const double begin = timed ? now() : 0;

@@ -381,12 +381,12 @@ static attn__range upto(double lo, double hi) {
 }
 
 /* i32 overflow over every place that a run of this plan may have: its totals are within these. */
-static int check_overflow(const attn__problem *p) {
+static int check_overflow(const attn__problem *p, void *scratch) {
     const attn_graph *const g = &p->variant->graph;
     const double nq = (double)(p->nq_all ? p->nq_all : p->NQ);
     const double nk = (double)(p->nk_all ? p->nk_all : p->NK);
-    attn__box box = {.bound = p->bound};
-    box.leaf[LEAF_s] = (attn__range){-INFINITY, INFINITY, 1};
+    attn__box box;
+    attn__box_init(&box, p->bound);
     box.leaf[LEAF_b] = upto(0, (double)p->batch - 1);
     box.leaf[LEAF_h] = upto(0, (double)p->nh - 1);
     box.leaf[LEAF_q] = p->flags & ATTN_TOP_LEFT ? upto(0, nq - 1) : upto(fmin(1 - nq, 0), nk - 1);
@@ -397,12 +397,13 @@ static int check_overflow(const attn__problem *p) {
     box.leaf[LEAF_nh] = upto(1, (double)p->nh);
     box.leaf[LEAF_hk] = upto(1, (double)p->hk);
     box.leaf[LEAF_batch] = upto(1, (double)p->batch);
-    ATTN_TRY(attn__check_overflow(g, p->variant->score, &box));
-    return attn__check_overflow(g, p->variant->mask, &box);
+    ATTN_TRY(attn__check_overflow(g, p->variant->score, &box, scratch));
+    return attn__check_overflow(g, p->variant->mask, &box, scratch);
 }
 
 /* A run may bring another value than its plan. */
-static int has_i32_parameter(const attn_graph *g) {
+int attn__checks_overflow(const attn_variant *variant) {
+    const attn_graph *const g = &variant->graph;
     int any = 0;
     for (int i = 0; i < g->n_symbols; i++) {
         any |= g->symbol[i].rank == 0 && g->symbol[i].type == VT_I32;
@@ -412,7 +413,7 @@ static int has_i32_parameter(const attn_graph *g) {
 
 int attn__problem_new(const attn_device *device, int direction, const attn_call *call,
                       const attn_variant *variant, int planning, attn__bound *bound,
-                      attn__problem *problem) {
+                      void *scratch, attn__problem *problem) {
     attn_call c;
     ATTN_TRY(attn__struct_in(&c, sizeof c, call, "attn_call"));
     const reader r = {device, &c, problem, planning, device->engine == &attn__ref};
@@ -433,8 +434,8 @@ int attn__problem_new(const attn_device *device, int direction, const attn_call 
                         &problem->v_scale_heads));
     ATTN_TRY(read_blocks(&r));
     ATTN_TRY(attn__bind(variant, c.captures, c.n_captures, planning, bound));
-    if (planning || has_i32_parameter(&variant->graph)) {
-        ATTN_TRY(check_overflow(problem));
+    if (planning || attn__checks_overflow(variant)) {
+        ATTN_TRY(check_overflow(problem, scratch));
     }
     if (planning) {
         return ATTN_OK;

@@ -81,8 +81,16 @@ static int check_overflow(const sampler *x, const attn_variant *variant) {
     attn__box_set(&box, LEAF_i, (double)w->i, (double)i1);
     attn__box_set(&box, LEAF_q, q_of(w, w->i), q_of(w, i1));
     attn__box_set(&box, LEAF_k, (double)w->k, (double)k1);
-    ATTN_TRY(attn__check_overflow(x->g, variant->score, &box));
-    return attn__check_overflow(x->g, variant->mask, &box);
+    void *const scratch = attn__alloc(attn__overflow_scratch(x->g), "a window");
+    if (!scratch) {
+        return ATTN_MEMORY;
+    }
+    int status = attn__check_overflow(x->g, variant->score, &box, scratch);
+    if (status >= 0) {
+        status = attn__check_overflow(x->g, variant->mask, &box, scratch);
+    }
+    free(scratch);
+    return status;
 }
 
 static void sampler_close(sampler *x) {

@@ -12,6 +12,7 @@ extern "C" {
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -369,7 +370,8 @@ TEST_CASE("i32 operations that may overflow are refused, with the expression") {
         box.leaf[LEAF_s] = range(-inf, inf);
         box.leaf[LEAF_s].nan = 1;
         box.leaf[LEAF_q] = box.leaf[LEAF_k] = range(0, 99999);
-        const int status = attn__check_overflow(&v->graph, v->mask, &box);
+        std::vector<attn__range> scratch((size_t)v->graph.n * 2);
+        const int status = attn__check_overflow(&v->graph, v->mask, &box, scratch.data());
         INFO(attn_error());
         CHECK(status == row.status);
         if (status != ATTN_OK) {
