@@ -53,6 +53,15 @@ static double dot(const run *r, const float *a, const float *b, int64_t n) {
     return r->f32 ? (double)narrow : sum;
 }
 
+/* The sum of the absolute terms of a dot product; only PLAIN_F64 asks for it. */
+static double dot_terms(const run *r, const float *a, const float *b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; !r->f32 && i < n; i++) {
+        sum += fabs((double)a[i] * (double)b[i]);
+    }
+    return sum;
+}
+
 static void add_scaled(const run *r, double *to, double a, const float *x, int64_t n) {
     const float narrow = (float)a;
     for (int64_t i = 0; r->f32 && i < n; i++) {
@@ -101,7 +110,9 @@ static int64_t score_row(run *r, int64_t b, int64_t h, int64_t i) {
         *x = (plain_pair){0};
         if (!c->blocks || plain_listed(c->blocks, b, h, i, j)) {
             const double s = rounded(r, dot(r, r->qf, r->kf + j * r->D, r->D) * r->scale[j]);
-            *x = plain_score(&r->scorer, &r->env, s, r->part + j * r->scorer.n_sites);
+            const double terms = dot_terms(r, r->qf, r->kf + j * r->D, r->D) * fabs(r->scale[j]);
+            *x = plain_score(&r->scorer, &r->env, s, fmax(fabs(s), terms / 4),
+                             r->part + j * r->scorer.n_sites);
         }
         visible += x->visible;
         bad |= x->visible && !(x->score < INFINITY);

@@ -79,7 +79,7 @@ void plain_keep_row(const plain_dropper *d, uint32_t bh, uint32_t i, int64_t k0,
 /* The derivative comes from one backward sweep over the nodes, not from lib/expr_grad.c. Beside it
    runs a sweep over the absolute values of the partial derivatives, from which follow
      ds_sum   the sum of absolute terms of d score / d s (1 - tanh^2 counts as 1 + tanh^2)
-     amplify  max(|s ds|, |score|) + sum over operations of (ulp / 2) |d score / d node * node|
+     amplify  max(s_size |ds|, |score|) + sum over operations of (ulp / 2) |d score / d node * node|
      kink     a choice (min, abs, a comparison ...) lies within rounding of its edge, so either
               branch's derivative is right */
 typedef struct plain_pair {
@@ -107,7 +107,9 @@ typedef struct plain_part {
     int64_t element;
 } plain_part;
 
-/* s is the scaled score; part[n_sites] is set where the pair is visible. */
-plain_pair plain_score(plain_scorer *r, const attn__env *env, double s, plain_part *part);
+/* s is the scaled score, s_size its size as rounding sees it: |s|, or a quarter of the sum of the
+   absolute terms of scale * q . k if that is more. part[n_sites] is set where the pair is visible. */
+plain_pair plain_score(plain_scorer *r, const attn__env *env, double s, double s_size,
+                       plain_part *part);
 
 #endif

@@ -167,7 +167,7 @@ static int edge(const plain_scorer *r, const attn__node *node) {
            all[arg[0]].type == VT_F32 && near(r->val[arg[0]].f, r->val[arg[1]].f);
 }
 
-static void sweep(plain_scorer *r, plain_pair *p, double s) {
+static void sweep(plain_scorer *r, plain_pair *p, double s_size) {
     const attn_graph *const g = &r->variant->graph;
     const int root = r->variant->score;
     double s_part = 0;
@@ -187,7 +187,7 @@ static void sweep(plain_scorer *r, plain_pair *p, double s) {
         if (node->op == OP_leaf) {
             p->ds = r->adjoint[i];
             p->ds_sum = r->sum[i];
-            s_part = fabs(p->ds * s);
+            s_part = fabs(p->ds) * s_size;
         } else if (node->op < OP_leaf) {
             double x[3] = {0}, d[3] = {0}, e[3] = {0};
             for (int j = 0; j < node->n; j++) {
@@ -222,7 +222,8 @@ static int64_t element_read(const plain_scorer *r, const attn__node *node) {
     return element;
 }
 
-plain_pair plain_score(plain_scorer *r, const attn__env *env, double s, plain_part *part) {
+plain_pair plain_score(plain_scorer *r, const attn__env *env, double s, double s_size,
+                       plain_part *part) {
     const attn_variant *const v = r->variant;
     const int last = v->score > v->mask ? v->score : v->mask;
     plain_pair p = {0};
@@ -234,7 +235,7 @@ plain_pair plain_score(plain_scorer *r, const attn__env *env, double s, plain_pa
     p.score = r->val[v->score].f;
     p.visible = r->val[v->mask].i != 0 && p.score != -INFINITY && s != -INFINITY;
     if (p.visible) {
-        sweep(r, &p, s);
+        sweep(r, &p, s_size);
         for (int i = 0; i < r->n_sites; i++) {
             const int32_t node = r->site[i];
             part[i] =
