@@ -8,11 +8,15 @@
    Manners.
    - A function that can fail returns an attn_status: 0, or negative; attn_error() has a sentence.
    - Structs that may grow begin with `size`: set it to sizeof. Every other zero means the default.
+     Members named `reserved` are 0.
    - Handles are immutable after creation and counted: _retain; _release takes NULL and never fails.
      They may be used from many threads at once; runs at the same time need a workspace each.
    - Shapes are written [B][H][N][D]: batch, heads, rows, head dimension. H query heads share HK key
      and value heads (H a multiple of HK); NQ and NK rows; D for q and k, DV for v and o.
-   - All strides are in elements, any size, but the last one is 1 (or the last extent is 1). */
+   - All strides are in elements, any size, but the last one is 1 (or the last extent is 1).
+   - What a call writes shares no element with anything else that it names, read or written; two
+     tensors may interleave. A common mistake, two that begin at one address, is refused.
+   - A function that makes a handle sets its place to NULL when it fails. */
 #ifndef ATTN_H
 #define ATTN_H
 
@@ -112,12 +116,15 @@ typedef struct attn_tensor {
 typedef enum attn_type { ATTN_TYPES(ATTN__TYPE_ENUM) ATTN_TYPE_END = 0x7fff } attn_type;
 #undef ATTN__TYPE_ENUM
 
-/* attn_tensor q = ATTN_TENSOR(pointer, ATTN_BF16, B, H, N, D); compact, valid within its block. */
+#ifndef __cplusplus
+/* attn_tensor q = ATTN_TENSOR(pointer, ATTN_BF16, B, H, N, D); compact, valid within its block. C
+   alone: its shape is a compound literal, which C++ lacks. */
 #define ATTN_TENSOR(pointer, type, ...)                                                            \
     {                                                                                              \
         (pointer), {0, 0}, (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),          \
             {(uint8_t)((type)&255), (uint8_t)((type) >> 8), 1}, (int64_t[]){__VA_ARGS__}, NULL, 0  \
     }
+#endif
 
 /* -- Devices, memory, streams ------------------------------------------------------------------ */
 
@@ -130,9 +137,10 @@ typedef struct attn_device_options {
 
 typedef struct attn_device_info {
     uint32_t size;
-    int32_t kind;     /* DLPack's device type */
-    int32_t emulated; /* 1: results of a model of the chip, no clock */
+    int32_t kind, index; /* DLPack's device type and id */
+    int32_t emulated;    /* 1: results of a model of the chip, no clock */
     int32_t threads;
+    uint32_t reserved;
     uint64_t memory; /* bytes the device has */
     uint64_t used;   /* bytes of live attn_buffer_new memory */
     char name[64];   /* what attn_device_open takes */
@@ -149,12 +157,15 @@ ATTN_API int attn_device_query(const attn_device *device, attn_device_info *info
 ATTN_API attn_device *attn_device_retain(attn_device *device);
 ATTN_API void attn_device_release(attn_device *device);
 
-/* Device memory, aligned to 256 bytes, contents undefined. Host memory on a CPU. */
+/* Device memory, aligned to 256 bytes, contents undefined. Host memory on a CPU. It is released at
+   once, whatever its stream: all work on it must have finished. Its device must be alive still:
+   release buffers first, the device last. */
 ATTN_API int attn_buffer_new(attn_device *device, uint64_t bytes, void **pointer);
 ATTN_API void attn_buffer_release(attn_device *device, void *pointer);
 /* Strided copy with conversion of the element type (round to nearest even; out of range becomes
    infinity, or the largest value where the type has no infinity). Shapes must be equal; strides may
-   be any, the last one included. */
+   be any, the last one included. The bytes from a tensor's first to its last may not meet the
+   other's, unless both are the same view. */
 ATTN_API int attn_tensor_copy(attn_device *device, const attn_tensor *to, const attn_tensor *from,
                               void *stream);
 /* The documented generator: element n (row-major) of the tensor depends on (seed, n) alone and has
@@ -209,7 +220,8 @@ typedef struct attn_symbol {
 /* Returns the number of symbols and fills `symbol` with the i-th, if there is one. */
 ATTN_API int attn_variant_symbol(const attn_variant *variant, int i, attn_symbol *symbol);
 
-/* A value for a tensor or parameter that a variant reads, by name, and where its gradient goes. */
+/* A value for a tensor or parameter that a variant reads, by name, and where its gradient goes. It
+   stands in arrays and will not grow. */
 typedef struct attn_capture {
     const char *name;
     const attn_tensor *value; /* the tensor; for a parameter NULL, or a tensor of one element */
@@ -228,7 +240,7 @@ typedef struct attn_window {
     int64_t n_captures;
 } attn_window;
 /* scores[rows][columns]: the variant's score of the scaled scores s[rows][columns] (NULL: zeros),
-   -inf where it masks. Evaluated as every device does, in f32. */
+   -inf where it masks. Evaluated as every device does, in f32. No grad of a capture is written. */
 ATTN_API int attn_variant_sample(const attn_variant *variant, const attn_window *window,
                                  const float *s, float *scores);
 /* A drawing in characters, a line per query row: '#' visible, '.' masked. Returns the bytes needed
@@ -287,8 +299,7 @@ typedef enum attn_flag {
    keys are counted per sequence, without origins. Numbers out of range and repeated ones are
    ignored. */
 typedef struct attn_blocks {
-    uint32_t size;
-    uint32_t reserved;
+    uint32_t size, reserved;
     int64_t bm, bn;             /* rows and keys of a block */
     const attn_tensor *counts;  /* i32 [B or 1][H or 1][ceil(NQ/bm)] */
     const attn_tensor *indices; /* i32 [B or 1][H or 1][ceil(NQ/bm)][most]: the first counts hold */
@@ -296,15 +307,22 @@ typedef struct attn_blocks {
 
 /* One attention call. A plan reads the shapes, dtypes and which members are there; a run brings the
    pointers, with sizes up to the plan's. Padded: q [B][H][NQ][D]. Packed: q [T][H][D] with
-   q_offsets; k and v likewise and independently. */
+   q_offsets; k and v likewise and independently.
+   Element types: q, k and v have one type, f32, f16, bf16 or one of the four of 8 bits; o, dout,
+   dq, dk and dv each f32, f16 or bf16, whatever q has; lse and dlse f32. Device "ref" alone takes
+   f64 in all of these.
+   Forward looks at no member from dout to dsink and writes no capture's grad: one call serves
+   both directions. */
 typedef struct attn_call {
     uint32_t size, flags;
-    double scale;            /* any finite number, with ATTN_SCALE_GIVEN */
+    double scale;            /* any number that is finite in f32, with ATTN_SCALE_GIVEN */
     double dropout;          /* probability in [0, 1) */
     uint64_t seed;           /* dropout's key */
     const uint64_t *seed_at; /* the key in device memory instead */
     uint32_t offset;         /* dropout's counter word 3 */
-    uint32_t reserved;
+    uint32_t alignment;      /* a promise: the first elements of q, k, v, o, dout, dq, dk and dv lie
+                                at multiples of so many bytes, a power of two (0: 16), and in any
+                                case of their size. A run promises what its plan does, or more */
     int64_t b0, h0, i0, k0;            /* origins: this call is a shard that begins there */
     int64_t batch, nh, hk, nq, nk;     /* totals of the whole; 0: this call is the whole */
     const attn_tensor *q;              /* [B][H][NQ][D]   or [T][H][D] */
@@ -334,27 +352,31 @@ typedef struct attn_plan attn_plan;
 
 typedef struct attn_plan_info {
     uint32_t size;
-    uint32_t reserved;
+    uint32_t block;     /* rows and keys of a counted block: 128, doubled until there are at most
+                           65,536 of them */
     uint64_t workspace; /* bytes attn_run needs, aligned to 64 */
     double flops;       /* of the visible pairs, as far as shapes tell */
     double bytes;       /* of tensors read and written once */
-    int64_t blocks, blocks_part, blocks_full; /* of one head of the longest sequence */
+    int64_t blocks, blocks_part, blocks_full; /* of head h0 of the longest sequence */
     char kernel[64];
 } attn_plan_info;
 
 /* variant NULL: plain softmax. Everything that can be refused is refused here. */
 ATTN_API int attn_plan_new(attn_device *device, int direction, const attn_call *shapes,
                            const attn_variant *variant, attn_plan **plan);
+/* Blocks are counted by the first query of a plan. */
 ATTN_API int attn_plan_query(const attn_plan *plan, attn_plan_info *info);
 ATTN_API attn_plan *attn_plan_retain(attn_plan *plan);
 ATTN_API void attn_plan_release(attn_plan *plan);
-/* Launches on the stream and returns (a CPU has finished then). Allocates nothing. */
+/* Launches on the stream and returns (a CPU has finished then). Allocates nothing. Offsets,
+   lengths, block lists and bounded i32 tables lie in memory and are clamped, not checked; with
+   ATTN_CHECK=1 in the environment a run refuses bad ones, and waits for the device to see them. */
 ATTN_API int attn_run(const attn_plan *plan, const attn_call *call, void *workspace, void *stream);
 
 /* Merges n partial results over disjoint keys (Milakov and Gimelshein 2018):
    lse = log sum exp(lse_i), o = sum exp(lse_i - lse) o_i. Shapes as in attn_call. The partial ones
    were made without sink; it is merged here, once, as the state (0, sink). States without visible
-   keys (0, -inf) are exact. */
+   keys (0, -inf) are exact. o_out may be one of o, and lse_out one of lse: the same view. */
 ATTN_API int attn_merge(attn_device *device, int n, const attn_tensor *const *o,
                         const attn_tensor *const *lse, const attn_tensor *sink,
                         const attn_tensor *o_out, const attn_tensor *lse_out, void *stream);

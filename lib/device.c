@@ -52,7 +52,7 @@ static uint64_t host_memory(void) {
 
 static void describe(attn_device_info *info, const attn__engine *engine, int threads,
                      uint64_t used) {
-    *info = (attn_device_info){.size = sizeof *info, .kind = HOST, .threads = threads};
+    *info = (attn_device_info){.size = sizeof *info, .kind = HOST, .index = 0, .threads = threads};
     info->memory = host_memory();
     info->used = used;
     snprintf(info->name, sizeof info->name, "%s", engine->name);

@@ -78,9 +78,10 @@ typedef struct attn_device_options {
 } attn_device_options;
 typedef struct attn_device_info {
     uint32_t size;
-    int32_t kind;
+    int32_t kind, index;
     int32_t emulated;
     int32_t threads;
+    uint32_t reserved;
     uint64_t memory;
     uint64_t used;
     char name[64];
@@ -179,8 +180,7 @@ typedef enum attn_flag {
     ATTN_TOP_LEFT = 8
 } attn_flag;
 typedef struct attn_blocks {
-    uint32_t size;
-    uint32_t reserved;
+    uint32_t size, reserved;
     int64_t bm, bn;
     const attn_tensor *counts;
     const attn_tensor *indices;
@@ -192,7 +192,7 @@ typedef struct attn_call {
     uint64_t seed;
     const uint64_t *seed_at;
     uint32_t offset;
-    uint32_t reserved;
+    uint32_t alignment;
     int64_t b0, h0, i0, k0;
     int64_t batch, nh, hk, nq, nk;
     const attn_tensor *q;
@@ -220,7 +220,7 @@ typedef struct attn_call {
 typedef struct attn_plan attn_plan;
 typedef struct attn_plan_info {
     uint32_t size;
-    uint32_t reserved;
+    uint32_t block;
     uint64_t workspace;
     double flops;
     double bytes;
