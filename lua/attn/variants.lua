@@ -66,17 +66,23 @@ local function same(a, b)
         and load.memory_key(a) == load.memory_key(b)
 end
 
--- `part` under names that clash with nothing in `taken`.
+-- `part` under names that clash with nothing in `taken`, nor with each other.
 local function renamed(part, taken)
-    local names, values, axes = {}, {}, {}
-    for _, one in ipairs(symbols(part.handle)) do
+    local names, values, axes, own = {}, {}, {}, {}
+    local list = symbols(part.handle)
+    for _, one in ipairs(list) do
+        own[one.name] = true
+    end
+    for _, one in ipairs(list) do
+        local value = part.captures[one.name]
         local name, n = one.name, 1
-        while taken[name] ~= nil and not same(taken[name], part.captures[one.name]) do
+        while taken[name] ~= nil and not same(taken[name], value)
+            or name ~= one.name and (own[name] or values[name] ~= nil) do
             n = n + 1
-            name = ('%s_%d'):format(one.name, n)
+            name = ('%s_%d'):format(one.name:sub(1, 40), n)
         end
         names[one.name] = name
-        values[name], axes[name] = part.captures[one.name], part.axes[one.name]
+        values[name], axes[name] = value, part.axes[one.name]
     end
     local text = text_of(part)
     local new_text = text:gsub('%f[%w_][%a_][%w_]*', names)
@@ -257,7 +263,7 @@ function R.document(x)
     return ready('document', {}, {ids = ids}, {ids = {'batch', 'nk'}})
 end
 
--- table[H][2r+1]: s + table[h][clamp(q - k, -r, r) + r].
+-- table[H][2r+1]: s + table[h][clamp(k - q, -r, r) + r].
 function R.relative(x)
     local t = tensor_of('relative', 'table', x, 'f32')
     want_rank('relative', 'table', t, 2)

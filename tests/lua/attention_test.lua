@@ -364,6 +364,29 @@ test('a tensor read by two parts has one gradient, the sum', function(t)
     end})
     near(t, one:backward(dout, {w})[w], two:backward(dout, {w})[w], 'the gradient', 1e-4)
 end)
+test('nested lists: each tensor has its own gradient', function(t)
+    local q, k, v = inputs()
+    local a, b, c = attn.randn(3, {H, N, N}, {seed = 7})
+    local dout = attn.randn(1, q.shape, {seed = 3})
+    local function score(s, _, h, i, j)
+        return math.tanh(s * (1 + a[h][i][j])) * b[h][i][j] + c[h][i][j]
+    end
+    -- the same with equal names, in parts
+    local function part(text, x)
+        return attn.variant(text, {w = x})
+    end
+    local parts = {part('s * (1 + w[h][i][k])', a), 'tanh(s)',
+        {part('s * w[h][i][k]', b), {part('s + w[h][i][k]', c), attn.causal}}}
+    local o, call = attn.attention(q, k, v, {variant = {score, attn.causal}})
+    local o2, call2 = attn.attention(q, k, v, {variant = parts})
+    near(t, o2, o, 'o', 1e-6)
+    local wrt = {a, b, c}
+    local g, g2 = call:backward(dout, wrt), call2:backward(dout, wrt)
+    for i, x in ipairs(wrt) do
+        near(t, g2[x], g[x], 'gradient ' .. i, 1e-6)
+        t.ok(g[x]:max_error(0) > 1e-2)
+    end
+end)
 test('parameters change without another plan', function(t)
     local q, k, v = inputs()
     local c = attn.param('c', 2)

@@ -88,6 +88,31 @@ test('parts that read different things under one name', function(t)
     local same = a .. a
     t.equal(same.captures.weights_2, nil)
 end)
+test('nested lists that read different things under one name', function(t)
+    local function bias(x) return attn.bias(attn.tensor {{x, x}, {x, x}}) end
+    local function is(variant, sum, wanted)
+        local given = {}
+        for _, value in pairs(variant.captures) do
+            given[#given + 1] = value[0][0]
+        end
+        table.sort(given)
+        t.same(given, wanted)
+        t.equal(sample(variant, {nq = 2})[1][0], sum)
+    end
+    local a, b, c, d = bias(1), bias(2), bias(4), bias(8)
+    is(attn.variant {a, {b, c}}, 7, {1, 2, 4})
+    is(attn.variant {{a, b}, {c, d}}, 15, {1, 2, 4, 8})
+    is(attn.variant {a, {b, {c, d}}}, 15, {1, 2, 4, 8})
+    is(a .. (b .. (c .. (d .. bias(16)))), 31, {1, 2, 4, 8, 16})
+    is(attn.variant {{a, b}, {c, {d, {bias(16), bias(32)}}}}, 63, {1, 2, 4, 8, 16, 32})
+    is(attn.variant {{a, b}, {c, b}}, 9, {1, 2, 4}) -- b under its name
+    is(attn.variant {{a, b}, {b, c}}, 9, {1, 2, 2, 4}) -- and under another one
+end)
+test('a long name that clashes', function(t)
+    local name = ('x'):rep(47)
+    local function part(x) return attn.variant('s + ' .. name, {[name] = x}) end
+    t.equal(sample({part(1), part(2), part(4)}, {nq = 1})[0][0], 7)
+end)
 
 -- -- The graph against the function ---------------------------------------------------------------
 
