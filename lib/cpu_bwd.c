@@ -232,8 +232,8 @@ static void visit(attn__tile *t, int begin, int end) {
     const int r0 = begin * BM, r1 = end * BM < t->seq.nq ? end * BM : t->seq.nq;
     attn__box box;
     attn__tile_box(t, r0, r1 - r0, &box);
-    box.leaf[LEAF_k].lo = (double)t->seq.k0 + t->c0;
-    box.leaf[LEAF_k].hi = (double)t->seq.k0 + t->c0 + t->n - 1;
+    const double k = (double)t->seq.k0 + t->c0;
+    attn__box_set(&box, LEAF_k, k, k + t->n - 1);
     const int class_ = attn__class(&v->graph, v->mask, &box);
     if (class_ == CLASS_NONE) {
         return;

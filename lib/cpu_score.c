@@ -241,20 +241,17 @@ const float *attn__tile_weights(attn__tile *t, int i) {
 void attn__tile_box(const attn__tile *t, int r0, int rows, attn__box *box) {
     const attn__problem *const p = t->run->p;
     const attn__seq *const seq = &t->seq;
-#define POINT(x) ((attn__range){(double)(x), (double)(x), 0})
-#define ROWS(x)  ((attn__range){(double)(x) + r0, (double)(x) + r0 + rows - 1, 0})
-    box->bound = p->bound;
-    box->leaf[LEAF_s] = (attn__range){-INFINITY, INFINITY, 1};
-    box->leaf[LEAF_b] = POINT(seq->b);
-    box->leaf[LEAF_h] = POINT(p->h0 + t->h);
-    box->leaf[LEAF_q] = ROWS(seq->q0);
-    box->leaf[LEAF_k] = POINT(seq->k0);
-    box->leaf[LEAF_i] = ROWS(seq->i0);
-    box->leaf[LEAF_nq] = POINT(seq->nq_all);
-    box->leaf[LEAF_nk] = POINT(seq->nk_all);
-    box->leaf[LEAF_nh] = POINT(p->nh);
-    box->leaf[LEAF_hk] = POINT(p->hk);
-    box->leaf[LEAF_batch] = POINT(p->batch);
-#undef POINT
-#undef ROWS
+    const struct {
+        int leaf;
+        int64_t value;
+    } points[] = {{LEAF_b, seq->b},      {LEAF_h, p->h0 + t->h}, {LEAF_nq, seq->nq_all},
+                  {LEAF_nh, p->nh},      {LEAF_hk, p->hk},       {LEAF_nk, seq->nk_all},
+                  {LEAF_batch, p->batch}};
+    attn__box_init(box, p->bound);
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        attn__box_set(box, points[i].leaf, (double)points[i].value, (double)points[i].value);
+    }
+    const double q = (double)seq->q0 + r0, i = (double)seq->i0 + r0;
+    attn__box_set(box, LEAF_q, q, q + rows - 1);
+    attn__box_set(box, LEAF_i, i, i + rows - 1);
 }
