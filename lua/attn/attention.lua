@@ -7,8 +7,9 @@
 --                        +------ attn_run ------+---- o, call.lse
 --                        +-- dout, dq, captures' grads --- attn_run ---- g
 --
--- One workspace per device grows to what the largest plan needs.
+-- One workspace per stream grows to what the largest plan needs.
 
+local bit = require 'bit'
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local tensor = require 'attn.tensor'
@@ -18,14 +19,15 @@ local variants = require 'attn.variants'
 local options = require 'attn.options'
 local C, check, fail = base.C, base.check, base.fail
 local put, want_tensor = options.put, options.want_tensor
+local band, bor = bit.band, bit.bor
 
 local M = {}
 
 -- -- Plans and workspaces -----------------------------------------------------------------------
 
 local MAX_PLANS = 64
-local plans, n_plans, clock = {}, 0, 0 -- key -> {handle, used}
-local workspaces = {} -- device -> u8 tensor
+local plans, n_plans, clock = {}, 0, 0 -- key -> {handle, workspace, used}
+local workspaces = {} -- device -> stream's address -> u8 tensor
 
 local function forget_oldest()
     local oldest
@@ -45,8 +47,9 @@ end
 -- Everything a plan may depend on.
 local function key_of(call, c, direction, grads)
     local parts = {direction, call.device.name, tostring(call.device.handle), c.flags,
-        ('%.17g'):format(c.dropout), tostring(call.variant)}
-    for _, name in ipairs {'b0', 'h0', 'i0', 'k0', 'batch', 'nh', 'hk', 'nq', 'nk'} do
+        ('%.17g'):format(c.dropout), c.alignment, tostring(call.variant)}
+    for _, name in ipairs {'b0', 'h0', 'i0', 'k0', 'batch', 'nh', 'hk', 'nq', 'nk', 'q_longest',
+        'k_longest'} do
         parts[#parts + 1] = tonumber(c[name])
     end
     if call.blocks then
@@ -66,38 +69,56 @@ local function key_of(call, c, direction, grads)
 end
 
 local plan_box = ffi.new 'attn_plan *[1]'
+local plan_info = ffi.new 'attn_plan_info'
+plan_info.size = ffi.sizeof(plan_info)
 
 local function plan_for(call, c, direction, grads)
     local key = key_of(call, c, direction, grads)
     local plan = plans[key]
     if not plan then
         check(C.attn_plan_new(call.device.handle, direction, c, call.variant.handle, plan_box))
+        plan = {handle = ffi.gc(plan_box[0], C.attn_plan_release)}
+        check(C.attn_plan_query(plan.handle, plan_info))
+        plan.workspace = tonumber(plan_info.workspace)
         if n_plans == MAX_PLANS then
             forget_oldest()
         end
-        plan = {handle = ffi.gc(plan_box[0], C.attn_plan_release)}
         plans[key], n_plans = plan, n_plans + 1
     end
     clock = clock + 1
     plan.used = clock
-    return plan.handle
+    return plan
 end
 
-local plan_info = ffi.new 'attn_plan_info'
-plan_info.size = ffi.sizeof(plan_info)
-
+-- Runs on one stream take turns with their workspace; on several streams they need several.
 local function workspace_for(call, plan)
-    check(C.attn_plan_query(plan, plan_info))
-    local bytes = tonumber(plan_info.workspace)
-    local work = workspaces[call.device]
-    if not work or work.bytes < bytes then
+    local stream = ffi.cast('void *', call.stream)
+    local address = tonumber(ffi.cast('uintptr_t', stream))
+    local of_device = workspaces[call.device] or {}
+    local work = of_device[address]
+    if not work or work.bytes < plan.workspace then
         if work then
+            check(C.attn_stream_sync(call.device.handle, stream))
             work:free()
         end
-        work = tensor.empty({bytes}, {dtype = 'u8', device = call.device})
-        workspaces[call.device] = work
+        work = tensor.empty({plan.workspace}, {dtype = 'u8', device = call.device})
+        workspaces[call.device], of_device[address] = of_device, work
     end
     return tensor.c(work).data
+end
+
+local placed = {'q', 'k', 'v', 'o', 'dout', 'dq', 'dk', 'dv'}
+
+-- The largest power of two up to 16 that divides the addresses of the call's tensors.
+local function alignment_of(call)
+    local low = 16
+    for _, name in ipairs(placed) do
+        local t = call.keep[name]
+        if t then
+            low = bor(low, tonumber(ffi.cast('uintptr_t', t.head.data) % 16))
+        end
+    end
+    return band(low, -low)
 end
 
 -- Releases plans and workspaces; they come back when they are needed.
@@ -109,8 +130,9 @@ end
 local function run(call, c, direction, grads)
     call.captures = variants.bind(call.variant, grads)
     c.captures, c.n_captures = call.captures.array, call.captures.n
+    c.alignment = alignment_of(call)
     local plan = plan_for(call, c, direction, grads)
-    check(C.attn_run(plan, c, workspace_for(call, plan), call.stream))
+    check(C.attn_run(plan.handle, c, workspace_for(call, plan), call.stream))
     return plan
 end
 
@@ -133,9 +155,10 @@ end
 
 -- What the plan knows, as numbers; kernel: a string.
 function Call:info()
-    check(C.attn_plan_query(alive(self).plan, plan_info))
+    check(C.attn_plan_query(alive(self).plan.handle, plan_info))
     local info = {kernel = ffi.string(plan_info.kernel), device = self.device.name}
-    for _, name in ipairs {'workspace', 'flops', 'bytes', 'blocks', 'blocks_part', 'blocks_full'} do
+    for _, name in ipairs {'workspace', 'flops', 'bytes', 'block', 'blocks', 'blocks_part',
+        'blocks_full'} do
         info[name] = tonumber(plan_info[name])
     end
     return info

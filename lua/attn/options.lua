@@ -147,13 +147,18 @@ local function flag(value)
     end
 end
 
+local function names_of(t)
+    local names = {}
+    for name in pairs(t) do
+        names[#names + 1] = name
+    end
+    table.sort(names)
+    return names
+end
+
 -- A table of whole numbers; the name in attn_call of each.
 local function group(members)
-    local known = {}
-    for name in pairs(members) do
-        known[#known + 1] = name
-    end
-    table.sort(known)
+    local known = names_of(members)
     return function(call, name, x)
         check_names(name, want('table', name, x), known)
         for key, value in pairs(x) do
@@ -173,6 +178,10 @@ local function blocks(call, name, x)
     call.blocks, call.c.blocks = b, b
 end
 
+local function longest(call, name, x)
+    call.c[name] = whole(name, x, 2 ^ 31 - 1)
+end
+
 -- -- The table ----------------------------------------------------------------------------------
 
 local f32, i32 = tensor_reader 'f32', tensor_reader 'i32'
@@ -188,6 +197,7 @@ local readers = {
         call.c.offset = whole(name, x, 2 ^ 32 - 1)
     end,
     q_offsets = i32, k_offsets = i32, q_used = i32, k_used = i32,
+    q_longest = longest, k_longest = longest,
     q_scale = f32, k_scale = f32, v_scale = f32,
     origins = group {b = 'b0', h = 'h0', i = 'i0', k = 'k0'},
     totals = group {batch = 'batch', nh = 'nh', hk = 'hk', nq = 'nq', nk = 'nk'},
@@ -201,11 +211,7 @@ local readers = {
     -- read by attention.lua itself
     variant = false, out = false,
 }
-local names = {
-    'variant', 'scale', 'sink', 'dropout', 'seed', 'offset', 'q_offsets', 'k_offsets', 'q_used',
-    'k_used', 'q_scale', 'k_scale', 'v_scale', 'origins', 'totals', 'out', 'deterministic',
-    'batch_invariant', 'top_left', 'blocks', 'stream',
-}
+local names = names_of(readers)
 
 -- Reads the options into the call.
 function M.read(call, opt)

@@ -185,6 +185,20 @@ test('packed sequences', function(t)
     local o1 = attn.attention(q1, k1, v1, {variant = attn.causal})
     t.near(o1[0][2][3]:max_error(o[7][2]), 0, 1e-6)
 end)
+test('packed sequences: a bound of their lengths', function(t)
+    local q = attn.randn(1, {600, H, D}, {seed = 1})
+    local k, v = attn.randn(2, {700, HK, D}, {seed = 2})
+    local opt = {variant = attn.causal, q_offsets = {0, 10, 600}, k_offsets = {0, 500, 700}}
+    local wanted, whole = attn.attention(q, k, v, opt)
+    opt.q_longest, opt.k_longest = 590, 500
+    local o, call = attn.attention(q, k, v, opt)
+    t.equal(o:max_error(wanted), 0)
+    t.equal(whole:info().blocks, 5 * 6)
+    t.equal(call:info().blocks, 5 * 4)
+    opt.k_longest = 700
+    local _, other = attn.attention(q, k, v, opt)
+    t.equal(other:info().blocks, 5 * 6)
+end)
 test('used lengths', function(t)
     local q, k, v = inputs()
     local opt = {q_used = {12, 5}, k_used = {7, 12}, variant = attn.causal}
@@ -308,6 +322,35 @@ test('strides: transposed inputs', function(t)
     t.ok(qt.strides[2] ~= q.strides[2])
     t.equal(attn.attention(qt, k, v):max_error(wanted), 0)
 end)
+test('views that begin anywhere', function(t)
+    for dtype, size in pairs {f32 = 4, bf16 = 2} do
+        local all = attn.randn(1, {4, 1, 2, 5, 9}, {seed = 8}):to(dtype) -- 90 elements each
+        local q, k, v, dout = all[0], all[1], all[2], all[3]
+        local opt = {variant = attn.causal}
+        local o, call = attn.attention(q, k, v, opt)
+        t.equal(call.c.alignment, dtype == 'f32' and 8 or 4)
+        local wanted, compact = attn.attention(q:copy(), k:copy(), v:copy(), opt)
+        t.equal(compact.c.alignment, 16)
+        t.equal(o:max_error(wanted), 0)
+        local g, g2 = call:backward(dout), compact:backward(dout:copy())
+        for _, name in ipairs {'q', 'k', 'v'} do
+            t.equal(g[name]:max_error(g2[name]), 0, name)
+        end
+        -- one element later, in a compact call as well
+        local shape = {1, 2, 5, 9}
+        local odd = tensor.view(all, 1, shape)
+        local o3, call3 = attn.attention(odd, k, v, opt)
+        t.equal(call3.c.alignment, size)
+        t.equal(o3:max_error((attn.attention(odd:copy(), k:copy(), v:copy(), opt))), 0)
+        local late = tensor.view(attn.zeros({181}, {dtype = dtype}), 91, shape)
+        local late_g = compact:backward(tensor.view(late, 0, shape))
+        t.equal(late_g.q:max_error(0), 0)
+        local out = tensor.view(attn.zeros({91}, {dtype = dtype}), 1, shape)
+        local o4, call4 = attn.attention(q, k, v, {variant = attn.causal, out = out})
+        t.equal(o4:max_error(wanted), 0)
+        t.equal(call4:backward(dout).k:max_error(g.k), 0)
+    end
+end)
 
 -- -- Gradients of what a variant reads ------------------------------------------------------------
 
@@ -415,7 +458,8 @@ test('text, info, free', function(t)
     local _, call = attn.attention(q, k, v, {variant = attn.causal, sink = {0, 0, 0, 0}})
     t.equal(call:text(), tostring(attn.causal))
     local info = call:info()
-    for _, name in ipairs {'workspace', 'flops', 'bytes', 'blocks', 'blocks_part', 'blocks_full'} do
+    for _, name in ipairs {'workspace', 'flops', 'bytes', 'block', 'blocks', 'blocks_part',
+        'blocks_full'} do
         t.equal(type(info[name]), 'number', name)
     end
     t.ok(#info.kernel > 0)
@@ -511,6 +555,8 @@ test('errors have a code, an argument, and blame the line', function(t)
     is('INVALID', 'q_used', 'q_used is a number', call {q_used = 3})
     is('INVALID', 'x', "did you mean 'b'?", call {origins = {x = 1}})
     is('INVALID', 'origins.h', 'whole number', call {origins = {h = 0.5}})
+    is('INVALID', 'q_longest', 'without offsets', call {q_longest = 5})
+    is('INVALID', 'k_longest', 'k_longest is 0.5, a whole number', call {k_longest = 0.5})
     is('INVALID', 'totals', 'totals is a number', call {totals = 3})
     is('INVALID', 'blocks.bm', 'blocks.bm is nil', call {blocks = {}})
     is('INVALID', 'out', 'out is a table', call {out = {}})
@@ -563,6 +609,66 @@ test('an error leaves everything usable', function(t)
     end
     t.equal(attn.attention(q, k, v, {variant = attn.causal}):max_error(wanted), 0)
     t.equal(math.exp(0), 1)
+end)
+
+-- -- Plans and workspaces -------------------------------------------------------------------------
+
+-- attn.attention with some functions of the library replaced, and without plans.
+local function attention_with(functions)
+    local base, name = require 'attn.ffi', 'attn.attention'
+    local C, module = base.C, package.loaded[name]
+    base.C = setmetatable(functions, {__index = C})
+    package.loaded[name] = nil
+    local attention = require(name).attention
+    base.C, package.loaded[name] = C, module
+    return attention, C
+end
+
+test('a second call asks nothing of its plan', function(t)
+    local made, asked, C = 0, 0
+    local attention
+    attention, C = attention_with {
+        attn_plan_new = function(...)
+            made = made + 1
+            return C.attn_plan_new(...)
+        end,
+        attn_plan_query = function(...)
+            asked = asked + 1
+            return C.attn_plan_query(...)
+        end,
+    }
+    local q, k, v = inputs()
+    for _ = 1, 3 do
+        local o, call = attention(q, k, v, {variant = attn.causal})
+        call:backward(o)
+    end
+    t.equal(made, 2)
+    t.equal(asked, 2)
+end)
+test('each stream has a workspace of its own', function(t)
+    local given, synced, C = {}, 0
+    local attention
+    attention, C = attention_with {
+        attn_run = function(plan, c, work, stream)
+            given[#given + 1] = work
+            return C.attn_run(plan, c, work, nil)
+        end,
+        attn_stream_sync = function()
+            synced = synced + 1
+            return 0
+        end,
+    }
+    local q, k, v = inputs()
+    for _, address in ipairs {0, 8, 16, 8, 0} do
+        attention(q, k, v, {stream = ffi.cast('void *', address)})
+    end
+    attention(q, k, v)
+    t.ok(given[1] ~= given[2] and given[1] ~= given[3] and given[2] ~= given[3])
+    t.ok(given[4] == given[2] and given[5] == given[1] and given[6] == given[1])
+    t.equal(synced, 0)
+    local long = attn.zeros {8, 8, 300, 128} -- the smaller workspace is awaited
+    attention(long, long, long, {stream = ffi.cast('void *', 8)})
+    t.equal(synced, 1)
 end)
 
 -- -- Memory ---------------------------------------------------------------------------------------
