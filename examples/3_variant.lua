@@ -1,5 +1,4 @@
--- 3. A variant of your own is a Lua function of (s, b, h, q, k, x): score, batch entry, head,
--- positions.
+-- 3. A variant of your own: a Lua function of score, batch entry, head, query, key positions.
 package.path = (arg[0]:match '^(.*/)' or './') .. '../lua/?.lua;' .. package.path
 local attn = require 'attn'
 

@@ -1,8 +1,6 @@
--- 5. A picture of the mask: a line per query, '#' where it sees the key. file = 'x.svg' adds
--- colours.
+-- 5. A picture of the mask: '#' where a query sees a key. file = 'x.svg' or 'x.png' adds colours.
 package.path = (arg[0]:match '^(.*/)' or './') .. '../lua/?.lua;' .. package.path
 local attn = require 'attn'
-
 io.write(attn.picture({attn.first_keys(2, 4), attn.dilated(2)}, {nq = 8, nk = 12}))
 -- prints:
 --    #.#.#.......

@@ -3,15 +3,19 @@
 --
 --   luajit examples/sentence_encoder.lua [MODEL_FOLDER]   (or MODEL=FOLDER; DEV names a device)
 --
--- MODEL_FOLDER has model.safetensors and vocab.txt; examples/quickstart.sh fetches one.
+-- MODEL_FOLDER has model.safetensors and vocab.txt; without one it is build/model, which
+-- examples/quickstart.sh fetches.
 
 local here = arg[0]:match '^(.*)/' or '.'
 package.path = ('%s/../lua/?.lua;%s/?.lua;%s'):format(here, here, package.path)
 local attn = require 'attn'
 local Encoder = require 'minilm.encoder'
 
-local folder = arg[1] or os.getenv 'MODEL'
-  or error('no model: give a folder with model.safetensors and vocab.txt', 0)
+local folder = arg[1] or os.getenv 'MODEL' or here .. '/../build/model'
+if not io.open(folder .. '/vocab.txt') then
+  print('skipped: no model in ' .. folder .. '; examples/quickstart.sh fetches one')
+  os.exit(arg[1] and 1 or 0)
+end
 local sentences = {
   'A man is playing a guitar on the stage.',
   'Someone performs music with a stringed instrument.',
