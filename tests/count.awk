@@ -9,7 +9,8 @@
 #   skipped: why                         the whole program was skipped
 #   nothing                              one test, the program itself
 #
-# A program that failed without saying so (a crash, a leak, a time-out) counts as one failure more.
+# A program that failed without saying so (a crash, a leak, a time-out) counts as one failure more,
+# and so does one whose runner ran no test.
 
 /^[0-9]+ passed, [0-9]+ failed/ {
     plain = 1
@@ -44,6 +45,9 @@
 /^skipped: / {
     left_out = 1
 }
+/^No tests ran/ {
+    catch = 1
+}
 END {
     if (!plain && catch) {
         p = cp
@@ -57,7 +61,10 @@ END {
         p = !failed && !left_out
         s = !failed && left_out
     }
-    if (failed && !f) {
+    if (plain && tf > f) {
+        f = tf
+    }
+    if (!f && (failed || p + s == 0)) {
         f = 1
     }
     print p + 0, f + 0, s + 0
