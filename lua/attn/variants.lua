@@ -18,7 +18,9 @@ local tensor = require 'attn.tensor'
 local symbol = require 'attn.symbol'
 local load = require 'attn.load'
 local trace = require 'attn.trace'
+local options = require 'attn.options'
 local C, check, fail = base.C, base.check, base.fail
+local floor, huge, max = math.floor, math.huge, math.max
 
 local M = {}
 
@@ -196,6 +198,62 @@ function M.bind(variant, grads)
     return captures
 end
 
+-- -- A variant as a function --------------------------------------------------------------------
+
+local function want_whole(name, x)
+    if type(x) ~= 'number' or x ~= floor(x) or x < -2 ^ 31 or x >= 2 ^ 31 then
+        fail('INVALID', name, ('%s is %s: a whole number is wanted'):format(name,
+            type(x) == 'number' and ('%.9g'):format(x) or symbol.describe(x)))
+    end
+    return x
+end
+
+-- The call in which a query stands at q and a key at k: what x leaves open is the least that holds
+-- them.
+local function window_at(b, h, q, k, x)
+    options.check_names('x', options.want('table', 'x', x), {'i', 'nq', 'nk', 'nh', 'hk', 'batch'})
+    for name, value in pairs(x) do
+        want_whole('x.' .. name, value)
+    end
+    local w = ffi.new 'attn_window'
+    w.size, w.rows, w.columns = ffi.sizeof(w), 1, 1
+    w.b, w.h, w.k = want_whole('b', b), want_whole('h', h), want_whole('k', k)
+    local nk = x.nk or max(want_whole('q', q), k, 0) + 1
+    local i = x.i or x.nq and q - nk + x.nq or max(q, 0)
+    local nq = x.nq or nk - q + i
+    if q ~= i + nk - nq then
+        if q ~= i then
+            fail('INVALID', 'q', ('q is %d, which is neither i + nk - nq nor i of an x of i %d, '
+                .. 'nk %d, nq %d'):format(q, i, nk, nq))
+        end
+        w.flags = C.ATTN_TOP_LEFT
+    end
+    w.i, w.nq, w.nk = i, nq, nk
+    w.nh, w.batch = x.nh or h + 1, x.batch or b + 1
+    w.hk = x.hk or w.nh
+    return w
+end
+
+-- variant(s, b, h, q, k[, x]) with plain numbers, as its function would be called: the score, or
+-- false where it masks. variant() is the variant, so that attn.causal() is attn.causal.
+function Variant.__call(variant, ...)
+    if select('#', ...) == 0 then
+        return variant
+    end
+    local s, b, h, q, k, x = ...
+    if symbol.is(s) or symbol.is(b) or symbol.is(h) or symbol.is(q) or symbol.is(k) then
+        symbol.refuse 'a variant is called with symbols: compose it, {variant, f}, instead'
+    elseif type(s) ~= 'number' then
+        fail('INVALID', 's', ('s is %s: variant(s, b, h, q, k[, x]) takes numbers')
+            :format(symbol.describe(s)))
+    end
+    local window, captures = window_at(b, h, q, k, x or {}), M.bind(variant)
+    window.captures, window.n_captures = captures.array, captures.n
+    local cell = ffi.new('float[2]', s)
+    check(C.attn_variant_sample(variant.handle, window, cell, cell + 1))
+    return cell[1] ~= -huge and cell[1]
+end
+
 -- -- Ready-made ---------------------------------------------------------------------------------
 
 local function ready(name, numbers, values, axes)
@@ -279,22 +337,26 @@ end
 -- Where an extent is 1, that axis broadcasts.
 function R.bias(x)
     local t = tensor_of('bias', 'bias', x, 'f32')
-    local shape, axes, has, at = t.shape, {}, {}, 'bias'
+    local shape, axes, has = t.shape, {}, {0, 0, 0, 0}
     local n = #shape
     if n < 2 or n > 4 then
         fail('SHAPE', 'bias', ('attn.bias: bias has %d axes, 2 to 4 are wanted'):format(n))
     end
     for i = 1, n do
-        local broadcasts, axis = shape[i] == 1, 4 - n + i
-        axes[i] = not broadcasts and ({'batch', 'nh', 'nq', 'nk'})[axis]
-        has[i] = broadcasts and 0 or 1
-        at = at .. (broadcasts and '[0]' or ('[%s]'):format(({'b', 'h', 'i', 'k'})[axis]))
+        local axis = 4 - n + i
+        has[axis] = shape[i] == 1 and 0 or 1
+        axes[i] = has[axis] == 1 and ({'batch', 'nh', 'nq', 'nk'})[axis]
     end
+    local values = {bias = t}
+    local variant = ready('bias', has, values, {bias = axes})
     if n == 4 then
-        return ready('bias', has, {bias = t}, {bias = axes})
+        return variant
     end
-    check(C.attn_variant_parse(('t = %s; t == -inf ? -inf : s + t'):format(at), box))
-    return new({bias = t}, {bias = axes})
+    -- The first axes have index 0: without them it is the variant of a tensor of n axes.
+    local text = text_of(variant):gsub('bias%[4%]', ('bias[%d]'):format(n))
+        :gsub('bias' .. ('%[0%]'):rep(4 - n), 'bias')
+    check(C.attn_variant_parse(text, box))
+    return new(values, {bias = axes})
 end
 M.ready = R
 

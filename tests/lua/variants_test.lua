@@ -283,6 +283,89 @@ test('ready-made variants refuse bad arguments', function(t)
     local e = t.fails(function() attn.relative 'x' end, 'a tensor is wanted')
     t.ok(e.where:find 'variants_test')
 end)
+test('every shape of a bias', function(t)
+    for n = 2, 4 do
+        for bits = 0, 2 ^ n - 1 do
+            local shape, at = {}, {}
+            for i = 1, n do
+                local broadcasts = bit.band(bits, 2 ^ (i - 1)) ~= 0
+                shape[i] = broadcasts and 1 or i + 1
+                at[i] = broadcasts and '[0]' or ('[%s]'):format(('bhik'):sub(4 - n + i, 4 - n + i))
+            end
+            local text = ('t = bias%s; t == -inf ? -inf : s + t'):format(table.concat(at))
+            local v = attn.bias(attn.zeros(shape))
+            t.equal(tostring(v), tostring(attn.variant(text)), text)
+            t.same(v.captures.bias.shape, shape)
+        end
+    end
+end)
+
+-- -- A variant as a function ----------------------------------------------------------------------
+
+test('a variant called with plain numbers gives what its function gives', function(t)
+    local sizes = {nq = 7, nk = 9, nh = 4, hk = 2, batch = 3}
+    for name, f in pairs(oracle) do
+        local v = attn.variant(f)
+        for n = 0, 39 do
+            local x = setmetatable({i = n % 7}, {__index = sizes})
+            local s, b, h, q, k = n / 8 - 2, n % 3, n % 4, x.i + 2, n % 9
+            local wanted, given = f(s, b, h, q, k, x), v(s, b, h, q, k,
+                {i = x.i, nq = 7, nk = 9, nh = 4, hk = 2, batch = 3})
+            if wanted == true then
+                wanted = s
+            end
+            t.equal(type(given), type(wanted), name)
+            if wanted then
+                t.near(given, wanted, 2e-6 * math.max(1, math.abs(wanted)), name)
+            end
+        end
+    end
+end)
+test('a call without x, or with a part of it', function(t)
+    local v = attn.variant(function(_, _, _, q, _, x)
+        return x.i + 10 * x.nq + 100 * x.nk + 1000 * q
+    end)
+    t.equal(v(0, 0, 0, 3, 2), 3 + 40 + 400 + 3000)
+    t.equal(v(0, 0, 0, 2, 3), 2 + 40 + 400 + 2000)
+    t.equal(v(0, 0, 0, -2, 0), 30 + 100 - 2000)
+    t.equal(v(0, 0, 0, 3, 2, {nk = 6}), 3 + 60 + 600 + 3000)
+    t.equal(v(0, 0, 0, 3, 2, {nk = 6, nq = 4}), 1 + 40 + 600 + 3000)
+    t.equal(v(0, 0, 0, 3, 2, {nk = 6, i = 1}), 1 + 40 + 600 + 3000)
+    t.equal(v(0, 0, 0, 3, 2, {nk = 4, nq = 8, i = 3}), 3 + 80 + 400 + 3000) -- top_left
+    local heads = attn.variant(function(_, b, h, _, _, x)
+        return x.nh + 10 * x.hk + 100 * x.batch + 1000 * h + 10000 * b
+    end)
+    t.equal(heads(0, 2, 3, 0, 0), 4 + 40 + 300 + 3000 + 20000)
+    t.equal(heads(0, 2, 3, 0, 0, {nh = 8, hk = 2, batch = 5}), 8 + 20 + 500 + 3000 + 20000)
+end)
+test('what a call of a variant gives and refuses', function(t)
+    t.ok(rawequal(attn.causal(), attn.causal))
+    t.equal(attn.causal(0.5, 0, 0, 3, 4), false)
+    t.equal(attn.causal(0.5, 0, 0, 3, 3), 0.5)
+    t.equal(attn.bias(attn.tensor {{-math.huge, 2}, {3, 4}})(1, 0, 0, 1, 1), 5)
+    t.equal(attn.bias(attn.tensor {{-math.huge, 2}, {3, 4}})(1, 0, 0, 0, 0), false)
+    local c = attn.param('c', 2)
+    local v = attn.variant(function(s) return s * c end)
+    t.equal(v(3, 0, 0, 0, 0), 6)
+    c.value = 4
+    t.equal(v(3, 0, 0, 0, 0), 12)
+    local e = t.fails(function() attn.causal(5) end, 'b is nil: a whole number is wanted')
+    t.ok(e.where:find 'variants_test%.lua:%d+:$', e.where)
+    t.fails(function() attn.causal('x', 0, 0, 0, 0) end, "s is the string 'x': variant(s, b, h")
+    t.fails(function() attn.causal(0, 0, 0, 0.5, 0) end, 'q is 0.5: a whole number')
+    t.fails(function() attn.causal(0, 0, 0, 0, 0, {nk = 'x'}) end, "x.nk is the string 'x'")
+    t.fails(function() attn.causal(0, 0, 0, 0, 0, {nj = 3}) end, "x has no 'nj'")
+    t.fails(function() attn.causal(0, 0, 0, 0, 0, 5) end, 'x is a number, a table is wanted')
+    t.fails(function() attn.causal(0, 0, 0, 3, 2, {nk = 4, nq = 4, i = 1}) end,
+        'q is 3, which is neither i + nk - nq nor i of an x of i 1, nk 4, nq 4')
+    t.fails(function() attn.causal(0, 0, 0, 3, 7, {nk = 4}) end, 'window.k is 7')
+    t.fails(function() attn.variant('s * x[h]')(0, 0, 0, 0, 0) end,
+        'captures.x is missing')
+    e = t.fails(function()
+        attn.variant(function(s, b, h, q, k) return attn.causal(s, b, h, q, k) end)
+    end, 'a variant is called with symbols: compose it')
+    t.equal(e.code, 'VARIANT')
+end)
 test('attn.try', function(t)
     t.equal(attn.try(function(x) return x + 1 end, 2), 3)
     local r, why, e = attn.try(attn.variant, 5)
