@@ -11,18 +11,18 @@ local refuse, describe = symbol.refuse, symbol.describe
 
 local M = {}
 
-local reserved = {} -- the words of the variant text
-local words = 's b h q k i nq nk nh hk batch true false inf nan f32 i32 bool in attn'
-for word in words:gmatch '%S+' do
-    reserved[word] = true
-end
-for name in pairs(symbol.ops) do
-    reserved[name] = true
-end
+local box = ffi.new 'attn_graph *[1]'
 
--- May a parameter or a tensor be called so?
+-- May a parameter or a tensor be called so? The library knows; 40 letters leave room for a number
+-- where two parts of a composition clash.
 function M.is_name(name)
-    return #name <= 40 and name:match '^[%a_][%w_]*$' and not reserved[name]
+    if #name > 40 or name:find '%z' then
+        return false
+    end
+    base.check(C.attn_graph_new(box))
+    local good = C.attn_graph_param(box[0], name, C.ATTN_F32) >= 0
+    C.attn_graph_release(box[0])
+    return good
 end
 
 -- A number that is brought by every run and never compiled in. p.value changes it; p.name is fixed.

@@ -76,6 +76,28 @@ test('parameters', function(t)
     local d = attn.param('c', 1)
     t.fails(function() attn.variant(function(s) return s * c * d end) end, "named 'c'")
 end)
+test('names are what the language allows', function(t)
+    for name in ('add mul neg leaf load param not eq t1 _ x2 S'):gmatch '%S+' do
+        t.equal(attn.param(name, 1).name, name)
+        t.ok(tostring(attn.variant('s * ' .. name)):find('f32 ' .. name .. ';', 1, true), name)
+    end
+    local words = 's b h q k i nq nk nh hk batch true false inf nan f32 i32 bool in attn select '
+        .. 'exp floordiv min'
+    for name in words:gmatch '%S+' do
+        t.fails(function() attn.param(name, 1) end, 'no word of the language')
+        t.equal(pcall(attn.variant, ('f32 %s; s * %s'):format(name, name)), false, name)
+    end
+    for _, name in ipairs {'', '1x', 'a b', 'a-b', 'a\0b', 'é', ('x'):rep(41)} do
+        t.fails(function() attn.param(name, 1) end, "a parameter's name is an identifier")
+    end
+    t.equal(#attn.param(('x'):rep(40), 1).name, 40)
+end)
+test('a tensor under any name of the language', function(t)
+    local add, exp = attn.tensor {3}, attn.tensor {4}
+    local v = attn.variant(function(s, _, h) return s + add[h] * exp[h] end)
+    t.equal(v.captures.add[0], 3)
+    t.equal(v.captures.exp_t[0], 4)
+end)
 test('parts that read different things under one name', function(t)
     local function scaled(x)
         local weights = attn.tensor(x)
