@@ -1,7 +1,9 @@
--- load.lua: what t[q] means when q is a symbol: a load of a tensor that the variant captures.
+-- load.lua: what t[q] means when q is a symbol, and t[0] during a trace: a load of a tensor that
+-- the variant captures, so that every run reads it and it has a gradient.
 --
--- Who calls it: tensor.lua, through symbolic_index, for every index that is neither a number nor a
--- string. rel[h][d] goes through a partial index object, which waits for the rest of its indices:
+-- Who calls it: tensor.lua, through symbolic_index, for every index that is no string; during a
+-- trace for numbers too. rel[h][d] goes through a partial index object, which waits for the rest of
+-- its indices:
 --
 --     rel[h] -> partial {rel, h};  partial[d] -> node load(rel, h, d)
 --
@@ -114,9 +116,12 @@ local function is_whole(id)
     return true
 end
 
-local function index_node(x)
-    if type(x) == 'number' and x ~= floor(x) then
-        refuse(('an index is a whole number, not %.9g'):format(x), 'INVALID', 'index')
+-- x as an index of an axis of t, counted from 0.
+local function index_node(t, axis, x)
+    local extent = tonumber(t.extent[axis])
+    if type(x) == 'number' and (x ~= floor(x) or x < 0 or x >= extent) then
+        refuse(('index %.9g of axis %d: %s'):format(x, axis, extent == 0 and 'the axis is empty'
+            or ('a whole number from 0 to %d is allowed'):format(extent - 1)), 'INVALID', 'index')
     end
     local id = lift(x)
     local kind = symbol.node(id).type
@@ -158,7 +163,14 @@ local partial = {}
 function partial:__index(key)
     local one = open(self)
     local indices = {unpack(one.indices)}
-    indices[#indices + 1] = index_node(key)
+    if type(key) == 'string' then
+        if key == 'shape' then
+            return {unpack(one.tensor.shape, #indices + 1)}
+        end
+        refuse(('.%s: a row of a tensor has # and .shape in a variant, and no other field')
+            :format(key))
+    end
+    indices[#indices + 1] = index_node(one.tensor, #indices, key)
     return indexed(one.tensor, indices)
 end
 
@@ -182,21 +194,19 @@ for name in ('add sub mul div mod pow unm lt le eq concat call newindex'):gmatch
 end
 ffi.metatype(partial_t, partial)
 
-local numeric_index = tensor.meta.__index
-
 function tensor.symbolic_index(t, key)
-    if not symbol.is(key) then
+    if not symbol.is(key) and type(key) ~= 'number' then
         refuse(('a tensor is indexed by numbers and symbols, not by %s')
             :format(symbol.describe(key)), 'INVALID', 'index')
     end
     local rank = tensor.alive(t).head.ndim
     if not symbol.current() then
-        return numeric_index(t, symbol.plain(key))
+        return tensor.element(t, symbol.plain(key))
     elseif rank == 0 or rank > MAX_RANK then
         refuse(('a variant reads tensors of 1 to %d axes, not of %d'):format(MAX_RANK, rank),
             'SHAPE')
     end
-    return indexed(t, {index_node(key)})
+    return indexed(t, {index_node(t, 0, key)})
 end
 
 return M

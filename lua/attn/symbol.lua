@@ -112,6 +112,7 @@ M.node_t, M.param_t, M.partial_t = node_t, param_t, partial_t
 --     watch                   an unused node: whoever makes it again is to blame
 function M.open(trace)
     T = trace
+    tensor.trace(trace ~= nil)
 end
 
 function M.current()

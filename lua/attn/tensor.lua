@@ -314,9 +314,23 @@ function methods.free(t)
     storages.release(t.storage)
 end
 
--- What an index means that is neither a number nor a string; the tracer sets it.
+-- What an index means that is neither a number nor a string, and during a trace a number too;
+-- load.lua sets it.
 function M.symbolic_index(_, key)
     fail('INVALID', 'index', ('a tensor is indexed by numbers, not by a %s'):format(type(key)))
+end
+
+local tracing = false
+
+-- symbol.lua says when a trace begins and when it ends.
+function M.trace(on)
+    tracing = on
+end
+
+-- The element or the view of row i as it is now.
+function M.element(t, i)
+    local part, offset = row(t, i)
+    return part or read(t, offset)
 end
 
 local meta = {}
@@ -331,9 +345,8 @@ M.meta = meta
 
 function meta.__index(t, key)
     local kind = type(key)
-    if kind == 'number' then
-        local part, offset = row(t, key)
-        return part or read(t, offset)
+    if kind == 'number' and not tracing then
+        return M.element(t, key)
     elseif kind == 'string' then
         if methods[key] then
             return methods[key]

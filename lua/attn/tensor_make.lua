@@ -224,7 +224,7 @@ return function(M)
         end
         local list = {}
         for i = 1, #t do
-            local part = t[i - 1]
+            local part = M.element(t, i - 1)
             list[i] = M.is(part) and part:totable() or part
         end
         return list

@@ -22,7 +22,7 @@ return function(M)
             if n > 2 * EDGE and i >= EDGE and i < n - EDGE then
                 parts[EDGE + 1] = '...'
             else
-                local part = t[i]
+                local part = M.element(t, i)
                 parts[#parts + 1] = M.is(part) and lines(part, indent .. ' ') or number(part)
             end
         end

@@ -259,8 +259,64 @@ works('two tensor indices', function(s, _, h, q, k)
 end, 'f32 rel[2]; s + rel[h][min(abs(q - k), 4)]')
 works('a symbol and a number as indices', function(s, _, h) return s + rel[h][2] end,
     'f32 rel[2]; s + rel[h][2]')
-works('a row of a tensor', function(s, _, _, q) return s + rel[1][q] end, 'f32 rel[1]; s + rel[q]')
-works('an element of a tensor is a number', function(s) return s + rel[1][2] end, 's + 7')
+works('a number and a symbol as indices', function(s, _, _, q) return s + rel[1][q] end,
+    'f32 rel[2]; s + rel[1][q]')
+works('numbers alone are a load too', function(s) return s * slopes[0] + rel[1][2] end,
+    'f32 slopes[1]; f32 rel[2]; s * slopes[0] + rel[1][2]')
+works('a decision on an element', function(s)
+    if slopes[1] > 1 then
+        return s * 2
+    end
+    return s
+end, 'slopes[1] > 1 ? s * 2 : s')
+works('the same element by a number and by a text', function(s, _, _, _, k)
+    return ids[0] == ids[k] and s
+end, 'i32 ids[1]; ids[0] == ids[k]')
+refused('if t[0] then', function(s)
+    if seen[0] then
+        return s
+    end
+    return false
+end, 'write seen[0] == true')
+refused('for j = 0, t[0]', function(s)
+    for _ = 0, ids[0] do
+        s = s + 1
+    end
+    return s
+end, "'for' limit must be a number (a loop's bounds cannot depend on a symbol)")
+refused('a number outside the tensor', function(s) return s + slopes[4] end,
+    'index 4 of axis 0: a whole number from 0 to 3 is allowed', 'INVALID')
+refused('a number outside the second axis', function(s, _, h) return s + rel[h][-1] end,
+    'index -1 of axis 1: a whole number from 0 to 4 is allowed', 'INVALID')
+refused('a fraction as a number', function(s) return s + slopes[0.5] end,
+    'index 0.5 of axis 0: a whole number', 'INVALID')
+works('#tensor[1] and the shapes', function(_, _, _, q)
+    return q < #rel[1] + rel[1].shape[1] + rel.shape[2]
+end, 'q < 15')
+refused('a method of a row', function(s) return s + rel[1]:sum() end,
+    '.sum: a row of a tensor has # and .shape')
+works('get is the number of now', function(s) return s + slopes:get(0) end, 's + 0.5')
+works('a table of a tensor', function(s) return s + rel:totable()[1][3] end, 's + 2')
+test('a frozen variant reads t[0] at every run, outside of a trace it is a number', function(t)
+    for _, device in ipairs {'cpu', 'ref'} do
+        local q, k, v = attn.randn(3, {1, 1, 4, 8}, {device = device})
+        local w = attn.tensor({2, 3, 4, 5}, {device = device})
+        local function f(s, _, _, _, j) return s * w[0] + w[j] end
+        local lua, text = attn.variant(f), attn.variant('s * w[0] + w[k]', {w = w})
+        local function run(variant)
+            local o, call = attn.attention(q, k, v, {variant = variant})
+            return o, call:backward(o, {w})[w]
+        end
+        local old = run(lua)
+        t.equal(run(lua):max_error(old), 0)
+        t.equal(select(2, run(lua)):max_error((select(2, run(text)))), 0)
+        w[0] = 7
+        t.ok(run(lua):max_error(old) > 1e-3, 'the change is seen')
+        t.equal(run(lua):max_error((run(text))), 0)
+        t.equal(type(w[0]), 'number')
+        t.equal(f(1, 0, 0, 0, 1), 10)
+    end
+end)
 works('#tensor', function(_, _, h) return h < #slopes end, 'h < 4')
 works('#tensor[h]', function(_, _, h, q) return q < #rel[h] end, 'q < 5')
 works('i32 tensors', function(_, _, _, q, k) return ids[q] == ids[k] end,
