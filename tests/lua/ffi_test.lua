@@ -7,8 +7,6 @@ local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local cdef = require 'attn.cdef'
 
-local interpreter = arg[-1] or 'luajit'
-
 -- What a script prints, errors included, in a process of its own.
 local function run(script, environment, program)
     local name = os.tmpname()
@@ -16,7 +14,7 @@ local function run(script, environment, program)
     file:write(('package.path = %q\n'):format(package.path), script)
     file:close()
     local command = "%s '%s' '%s' 2>&1"
-    local pipe = io.popen(command:format(environment or '', program or interpreter, name))
+    local pipe = io.popen(command:format(environment or '', program or test.interpreter, name))
     local text = pipe:read '*a'
     pipe:close()
     os.remove(name)
@@ -93,7 +91,8 @@ test('an uncaught error prints as a sentence with the caller\'s line', function(
 end)
 
 test('errors are objects', function(t)
-    local why = t.fails(function() base.check(base.C.attn_device_open('toaster', nil, nil)) end, '')
+    local why = t.fails(function() base.check(base.C.attn_device_open('toaster', nil, nil)) end,
+        'device is NULL; a place for the handle is wanted')
     t.ok(base.is_error(why))
     t.equal(getmetatable(why), base.Error)
     for _, member in ipairs {'code', 'message', 'arg', 'where'} do
@@ -118,11 +117,11 @@ test('blame goes to the line that called attn, or to a level', function(t)
     t.ok(tostring(t.fails(function() middle(1) end, 'no')):find(':' .. inner .. ': no', 1, true))
     t.ok(tostring(t.fails(function() middle() end, 'no')):find(':' .. inner .. ': no', 1, true))
     local function check(level)
-        base.check(-1, level)
+        base.check(base.C.attn_graph_new(nil), level)
         return level
     end
     inner = debug.getinfo(check, 'S').linedefined + 1
-    t.ok(t.fails(function() check(1) end, ''):__tostring():find(':' .. inner .. ':', 1, true))
+    t.ok(t.fails(function() check(1) end, 'graph is NULL'):__tostring():find(':' .. inner .. ':', 1, true))
 end)
 
 test.done()

@@ -15,7 +15,14 @@
 
 local M = {}
 local passed, failed, checks = 0, 0, 0
-local only = arg and arg[1]
+local only = arg[1]
+
+-- The program that runs the test, before its own options: luajit -joff x_test.lua.
+local first = 0
+while arg[first - 1] do
+    first = first - 1
+end
+M.interpreter = first < 0 and arg[first] or 'luajit'
 
 local function show(x)
     return type(x) == 'string' and ('%q'):format(x) or tostring(x)
@@ -70,6 +77,9 @@ end
 -- f raises an error that prints with `text` (plain, not a pattern) in it; returns the error.
 function t.fails(f, text)
     checks = checks + 1
+    if text == nil or text == '' then
+        fail('t.fails wants a part of the sentence')
+    end
     local good, why = pcall(f)
     if good then
         fail('no error, but one with %s', show(text))
