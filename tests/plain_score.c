@@ -25,14 +25,14 @@ int plain_scorer_new(plain_scorer *r, const attn_variant *variant, const attn_ca
     if (!r->val || !r->adjoint || !r->sum || !r->site || !r->needed) {
         abort();
     }
-    attn__need(g, variant->score, r->needed);
+    attn__need(g, &variant->score, 1, r->needed);
     for (int i = 0; i <= variant->score; i++) {
         const attn__node *const node = &g->node[i];
         if (r->needed[i] && node->type == VT_F32 && (node->op == OP_load || node->op == OP_param)) {
             r->site[r->n_sites++] = i;
         }
     }
-    attn__need(g, variant->mask, r->needed);
+    attn__need(g, &variant->mask, 1, r->needed);
     return attn__bind(variant, call->captures, call->n_captures, 0, r->bound);
 }
 

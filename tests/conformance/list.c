@@ -385,6 +385,8 @@ const listed suite_list[] = {
     {"refuse-grad-shape", "check=refuse wrong=grad_shape dir=bwd H=2 NQ=5 NK=6 variant=\"@bias\" "
                           "caps=\"bias:f32:1x2x5x6:normal\""},
     {"refuse-text", "check=refuse wrong=text H=2 NQ=5 NK=6 variant=\"s + (k\""},
+    {"refuse-alignment", "check=refuse wrong=alignment align=12 H=2 NQ=5 NK=6"},
+    {"refuse-promise", "check=refuse wrong=promise align=16 lq=odd H=2 NQ=5 NK=6"},
     {"refuse-larger-run", "check=refuse wrong=larger_run H=2 NQ=5 NK=6"},
     {0},
 };

@@ -259,5 +259,5 @@ int main(int argc, char **argv) {
     attn_device_release(s.ref);
     attn_device_release(s.dev);
     printf("%ld passed, %ld failed\n", t.passed, t.failed);
-    return t.failed != 0;
+    return t.failed != 0 || (t.passed == 0 && !o.cover); /* nothing run is no success */
 }

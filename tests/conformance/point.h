@@ -90,6 +90,7 @@
     REAL(shift, 0, "and this is added")                                                            \
     PICK(plant, plant, "what is planted in a few elements")                                        \
     PICK(where, where, "and in which tensor; check=isolate: in k and v where no row looks")        \
+    INT(align, 0, "promised alignment in bytes; 0: 16, or 1 where layouts or parts need it")       \
     INT(larger, 0, "1: the plan is made for larger sizes")                                         \
     INT(stale, 0, "1: the plan runs with other lengths and data first, and another plan between")  \
     PICK(split, split, "check=merge and shard: what is cut into parts")                            \

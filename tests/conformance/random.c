@@ -280,6 +280,7 @@ static void features_of(point *p, const uint8_t *c, rng *r) {
     p->shift = shifts[c[F_SHIFT]];
     p->plant = c[F_PLANT];
     p->where = c[F_WHERE];
+    p->align = c[F_ALIGN];
     p->larger = c[F_LARGER];
     p->stale = c[F_STALE];
 }

@@ -52,6 +52,7 @@ enum { MOST_CLASSES = 20 };
     X(SHIFT, 12, 1, 1) /* 0 -120 -5e5 */                                                           \
     X(PLANT, 15, 1, 1, 1)                                                                          \
     X(WHERE, 1, 1, 1, 1)                                                                           \
+    X(ALIGN, 5, 1) /* what the layouts have, 1 */                                                  \
     X(LARGER, 5, 1)                                                                                \
     X(STALE, 8, 1)                                                                                 \
     X(GROUP, 8, 4, 2, 1, 1, 1, 1, 1) /* 1 2 3 5 6 7 8 16 */                                        \

@@ -172,6 +172,7 @@ static const refusal refusals[] = {
     SPOILT(capture_type, DTYPE, "captures.bias"),
     SPOILT(capture_twice, CAPTURE, "captures.bias"),
     SPOILT(grad_shape, SHAPE, "captures.bias.grad"),
+    {"alignment", NULL, ATTN_INVALID, "alignment"},
     {"groups", NULL, ATTN_SHAPE, "k"},
     {"head_dim", NULL, ATTN_SHAPE, "q"},
     {"o_overlap", NULL, ATTN_LAYOUT, "o"},
@@ -194,14 +195,13 @@ static void expect(const refusal *r, int status, char *why) {
     }
 }
 
-/* A call with sizes above the plan's must be refused when it is run. */
-static void refuse_larger_run(const suite *suite, const point *p, outcome *out) {
-    static const refusal r = {"larger_run", NULL, ATTN_MISMATCH, "k"};
+/* What only the run can see: sizes above the plan's, and memory that breaks the promise. */
+static void refuse_run(const suite *suite, const point *p, const refusal *r, outcome *out) {
     setup s;
     point small = *p;
     side planned;
     attn_plan *plan = NULL;
-    small.NK--;
+    small.NK -= r->status == ATTN_MISMATCH;
     if (setup_new(&s, p, suite->ref, suite->dev, out->why) == 0 &&
         side_build(&planned, suite->dev, &small, NULL, 0, 0, 0, out->why) == 0 &&
         plan_of(&planned, &planned.call, NULL, ATTN_FORWARD, &plan, out->why) == 0) {
@@ -209,7 +209,7 @@ static void refuse_larger_run(const suite *suite, const point *p, outcome *out) 
         void *workspace = NULL;
         attn_plan_query(plan, &info);
         attn_buffer_new(suite->dev, info.workspace + 64, &workspace);
-        expect(&r, attn_run(plan, &s.dev.call, workspace, NULL), out->why);
+        expect(r, attn_run(plan, &s.dev.call, workspace, NULL), out->why);
         attn_buffer_release(suite->dev, workspace);
     }
     attn_plan_release(plan);
@@ -239,9 +239,13 @@ static void refuse_plan(const suite *suite, const point *p, const refusal *r, ou
 }
 
 void check_refusal(const suite *suite, const point *p, outcome *out) {
-    if (strcmp(p->wrong, "larger_run") == 0) {
-        refuse_larger_run(suite, p, out);
-        return;
+    static const refusal runs[] = {{"larger_run", NULL, ATTN_MISMATCH, "k"},
+                                   {"promise", NULL, ATTN_LAYOUT, "q"}};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        if (strcmp(runs[i].name, p->wrong) == 0) {
+            refuse_run(suite, p, &runs[i], out);
+            return;
+        }
     }
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         if (strcmp(refusals[i].name, p->wrong) == 0) {

@@ -179,6 +179,17 @@ static int layout_of(const point *p, role r) {
     }
 }
 
+/* What the layouts have: parts of a whole begin anywhere. */
+static uint32_t alignment_of(const point *p) {
+    const int64_t layouts[] = {p->lq, p->lk, p->lv, p->lo, p->ldo, p->lg};
+    int any = p->check == CHECK_BATCH || p->check == CHECK_MERGE || p->check == CHECK_SHARD;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        any |=
+            layouts[i] == LAYOUT_ODD || layouts[i] == LAYOUT_REVERSED || layouts[i] == LAYOUT_HUGE;
+    }
+    return p->align ? (uint32_t)p->align : (uint32_t)any;
+}
+
 /* -- The call ---------------------------------------------------------------------------------- */
 /* 16 bytes where every tensor begins at the first byte of its memory, else none. */
 static uint32_t promise(const point *p) {
@@ -197,6 +208,7 @@ static void set_scalars(attn_call *c, const point *p) {
                      .dropout = p->dropout,
                      .seed = p->seedat ? 0 : (uint64_t)p->dseed,
                      .offset = (uint32_t)p->offset,
+                     .alignment = alignment_of(p),
                      .b0 = p->b0,
                      .h0 = p->h0,
                      .i0 = p->i0,
