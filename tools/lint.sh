@@ -105,8 +105,9 @@ else
 fi
 if command -v cppcheck > /dev/null; then
     # uninitvar takes vector types and loops of at least one round wrongly; the compilers see those.
-    cppcheck --quiet --std=c11 --language=c --suppress=uninitvar \
-        --suppress=negativeIndex:lib/bind.c -I lib lib/*.c examples/*.c 2>&1 | rule 'cppcheck'
+    cppcheck --quiet --std=c11 --language=c --suppress=uninitvar --suppress=negativeIndex:lib/bind.c \
+        --template='{file}:{line}: {severity}: {message} [{id}]' -I lib lib/*.c examples/*.c 2>&1 |
+        grep ' error: ' | rule 'cppcheck'
 else
     skip cppcheck
 fi
