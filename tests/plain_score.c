@@ -11,6 +11,18 @@ static const double ulps[OP_COUNT] = {
 #undef X
 };
 
+/* Marks what `root` depends on; arguments come before their users. */
+static void need(const attn_graph *g, int root, uint8_t *needed) {
+    needed[root] = 1;
+    for (int i = root; i >= 0; i--) {
+        const attn__node *const node = &g->node[i];
+        const int has_args = node->op < OP_leaf || node->op == OP_load;
+        for (int j = 0; needed[i] && has_args && j < node->n; j++) {
+            needed[node->u.arg[j]] = 1;
+        }
+    }
+}
+
 int plain_scorer_new(plain_scorer *r, const attn_variant *variant, const attn_call *call, int f32) {
     const attn_graph *const g = &variant->graph;
     const size_t n = (size_t)g->n;
@@ -25,14 +37,14 @@ int plain_scorer_new(plain_scorer *r, const attn_variant *variant, const attn_ca
     if (!r->val || !r->adjoint || !r->sum || !r->site || !r->needed) {
         abort();
     }
-    attn__need(g, &variant->score, 1, r->needed);
+    need(g, variant->score, r->needed);
     for (int i = 0; i <= variant->score; i++) {
         const attn__node *const node = &g->node[i];
         if (r->needed[i] && node->type == VT_F32 && (node->op == OP_load || node->op == OP_param)) {
             r->site[r->n_sites++] = i;
         }
     }
-    attn__need(g, &variant->mask, 1, r->needed);
+    need(g, variant->mask, r->needed);
     return attn__bind(variant, call->captures, call->n_captures, 0, r->bound);
 }
 
