@@ -96,6 +96,12 @@ local function renamed(part, taken)
 end
 
 local function join(list, how)
+    for key in pairs(list) do
+        if type(key) ~= 'number' then
+            fail('VARIANT', 'variant', ("a list of variants has no field '%s'")
+                :format(tostring(key)))
+        end
+    end
     local parts, taken, axes = {}, {}, {}
     local handles = ffi.new('const attn_variant *[?]', #list + 1)
     for i = 1, #list do
@@ -188,6 +194,10 @@ function M.bind(variant, grads)
             captures[captures.n] = {one.name, value, grad}
             to.name = one.name
             if tensor.is(value) then
+                if value.storage.live == 0 then
+                    fail('INVALID', 'captures.' .. one.name, ('captures.%s was freed, and the '
+                        .. 'variant reads it'):format(one.name))
+                end
                 to.value = tensor.c(value)
             else
                 to.number = type(value) == 'number' and value or value.value
@@ -247,11 +257,11 @@ function Variant.__call(variant, ...)
         fail('INVALID', 's', ('s is %s: variant(s, b, h, q, k[, x]) takes numbers')
             :format(symbol.describe(s)))
     end
+    local from, to = ffi.new('float[1]', s), ffi.new 'float[1]'
     local window, captures = window_at(b, h, q, k, x or {}), M.bind(variant)
     window.captures, window.n_captures = captures.array, captures.n
-    local cell = ffi.new('float[2]', s)
-    check(C.attn_variant_sample(variant.handle, window, cell, cell + 1))
-    return cell[1] ~= -huge and cell[1]
+    check(C.attn_variant_sample(variant.handle, window, from, to))
+    return to[0] ~= -huge and to[0]
 end
 
 -- -- Ready-made ---------------------------------------------------------------------------------

@@ -121,7 +121,8 @@ test('blame goes to the line that called attn, or to a level', function(t)
         return level
     end
     inner = debug.getinfo(check, 'S').linedefined + 1
-    t.ok(t.fails(function() check(1) end, 'graph is NULL'):__tostring():find(':' .. inner .. ':', 1, true))
+    local why = t.fails(function() check(1) end, 'graph is NULL')
+    t.ok(tostring(why):find(':' .. inner .. ':', 1, true))
 end)
 
 test.done()

@@ -33,6 +33,15 @@ test('captured tensors are named after upvalues, fields and globals', function(t
     t.equal(values.slopes + values.slopes_2, 9.5)
     rawset(_G, 'global_bias', nil)
 end)
+test('a captured tensor that was freed', function(t)
+    local weights = attn.tensor {1, 2}
+    local v = attn.variant(function(s, _, h) return s * weights[h] end)
+    weights:free()
+    local e = t.fails(function() attn.picture(v) end, 'captures.weights was freed, and the variant')
+    t.equal(e.arg, 'captures.weights')
+    local q = attn.zeros {1, 1, 2, 4}
+    t.fails(function() attn.attention(q, q, q, {variant = v}) end, 'captures.weights was freed')
+end)
 test('the variant keeps what it captures', function(t)
     local function make()
         local table_of_mine = attn.tensor {1, 2, 3}
@@ -268,6 +277,8 @@ test('lists, .. and attn.any', function(t)
     local either = attn.any(attn.causal, function(_, _, _, _, k) return k < 4 end)
     t.equal(tostring(either), tostring(attn.variant 'k <= q || k < 4'))
     t.equal(tostring(attn.any {attn.causal, attn.prefix(4)}), tostring(attn.prefix(4)))
+    t.fails(function() attn.variant {attn.causal, softcap = 30} end,
+        "a list of variants has no field 'softcap'")
     t.fails(function() attn.any(attn.causal, double) end, 'parts[1] changes the score')
 end)
 test('ready-made variants', function(t)
