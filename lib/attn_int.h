@@ -29,8 +29,8 @@ int attn__fail(int status, const char *arg, const char *format, ...)
 
 /* malloc that fails with ATTN_MEMORY's sentence; NULL then. Released by free. */
 void *attn__alloc(size_t bytes, const char *what);
-/* Structs with a `size`: copies what the caller has of `from` into the `known` bytes of `to` (the
-   rest zero), and what fits of `from` to the caller. Size 0 or above known is refused. */
+/* Structs with a `size`: from the caller and to the caller, `known` bytes. Another size is refused:
+   no struct has grown since the first release. Both sides' `size` is set. */
 int attn__struct_in(void *to, size_t known, const void *from, const char *name);
 int attn__struct_out(void *to, const void *from, size_t known, const char *name);
 void attn__log_write(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -61,12 +61,14 @@ typedef struct attn__want {
 /* Fills the view; a refused tensor has its sentence. planning: data is neither needed nor read. */
 int attn__tensor_view(const attn_device *device, const attn_tensor *t, const attn__want *want,
                       int planning, struct attn__view *view);
-/* What every tensor must fulfil, whatever its rank: type, device, extents, and a size that fits. */
+/* What every tensor must fulfil, whatever its rank: type, device (NULL: host memory), extents, and
+   a size that fits. */
 int attn__tensor_check(const attn_device *device, const attn_tensor *t, const char *name,
                        int planning);
 int64_t attn__stride(const attn_tensor *t, int axis); /* compact ones written out */
-/* 1 if two elements share memory (extents and strides of any order, none of them empty). */
-int attn__overlaps(int rank, const int64_t *n, const int64_t *st);
+/* What is demanded of tensors that are written: every stride steps over all that smaller ones
+   reach, so that no two elements share memory. Axes in any order; an empty tensor passes. */
+int attn__check_steps(const char *name, int rank, const int64_t *n, const int64_t *st);
 /* Rows of the last axis in order: moves `at` to the next one, 0 after the last. No extent is 0;
    `index` has an entry per axis, all 0 at first. */
 int attn__next_row(const attn_tensor *t, int64_t *index, char **at);
@@ -104,6 +106,8 @@ typedef struct attn__problem {
     float drop_factor;       /* 65536 / (65536 - T) */
     uint64_t seed;
     uint32_t offset;
+    int32_t has_seed_at;
+    uint32_t alignment; /* promised, never 0 */
     int64_t b0, h0, i0, k0;                 /* origins */
     int64_t batch, nh, hk, nq_all, nk_all;  /* totals; nq_all, nk_all 0: the used length */
     attn__view q, k, v, o, dout, dq, dk, dv;
@@ -111,6 +115,7 @@ typedef struct attn__problem {
     attn__view sink, dsink;                 /* [1][H][1][1] */
     attn__view q_scale, k_scale, v_scale;   /* [B][HK or H][blocks of 128][1]; extents may be 1 */
     int32_t q_scale_heads, k_scale_heads, v_scale_heads; /* extent of the head axis: 1, HK or H */
+    int32_t q_scale_rank, k_scale_rank, v_scale_rank;
     const int32_t *q_offsets, *k_offsets, *q_used, *k_used; /* NULL: absent or planning */
     int64_t q_offsets_st, k_offsets_st, q_used_st, k_used_st;
     int32_t has_q_offsets, has_k_offsets, has_q_used, has_k_used;
@@ -128,6 +133,7 @@ int attn__problem_new(const attn_device *device, int direction, const attn_call 
                       void *scratch, attn__problem *problem);
 int attn__checks_overflow(const attn_variant *variant); /* 1: every run does, not the plan alone */
 
+int attn__check_flags(uint32_t flags);
 /* Sets origins and totals; the problem's sizes and dropout are known. */
 int attn__origins_in(const attn_call *call, attn__problem *p);
 
@@ -152,8 +158,15 @@ void attn__clear_unused(const attn__problem *p);
 float attn__scale_at(const attn__view *t, int heads, const attn__problem *p, int64_t b, int64_t h,
                      int64_t row);
 
-/* Refuses lengths that attn__sequence would clamp. */
-int attn__check_lengths(const attn__problem *p);
+/* -- check.c ----------------------------------------------------------------------------------- */
+/* ATTN_CHECK=1: refuses what engines would clamp: lengths, block lists, i32 tables with bounds. */
+int attn__check_memory(const attn__problem *p);
+
+/* -- alias.c ----------------------------------------------------------------------------------- */
+/* Refuses what is written if another tensor begins at its address; NULL: absent or empty. */
+int attn__check_alias(const char *written, const void *at, const char *other, const void *there);
+/* Of all that a run names. */
+int attn__check_aliases(const attn__problem *p);
 
 /* -- dropout.c: Philox4x32-7 (Salmon et al. 2011) ---------------------------------------------- */
 void attn__philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]);
@@ -173,6 +186,12 @@ typedef struct attn__engine {
 } attn__engine;
 extern const attn__engine attn__cpu, attn__ref; /* cpu.c, ref.c */
 
+/* plan_info.c: blocks of one head of the longest sequence, and its visible pairs. */
+typedef struct attn__counts {
+    int64_t block, blocks, part, full;
+    double pairs;
+} attn__counts;
+
 struct attn_plan {
     int32_t refs; /* atomic */
     attn_device *device;
@@ -183,6 +202,8 @@ struct attn_plan {
     uint64_t workspace;
     char kernel[64];
     void *state; /* the engine's */
+    int32_t counted; /* atomic: 0 no, 1 somebody writes `counts`, 2 they are there */
+    attn__counts counts;
 };
 
 struct attn__pool;

@@ -59,10 +59,7 @@ static int bind_grad(const place *at, const attn_capture *c, int planning, attn_
         return attn__fail(ATTN_SHAPE, arg, "%s does not have %s", arg,
                           v ? "the shape of its value" : "one element, as its parameter does");
     }
-    if (count && attn__overlaps(g->ndim, g->shape, to->gst)) {
-        return attn__fail(ATTN_LAYOUT, arg,
-                          "%s is written, but its strides put two elements in one place", arg);
-    }
+    ATTN_TRY(attn__check_steps(arg, g->ndim, g->shape, to->gst));
     to->has_grad = 1;
     if (!planning && count) {
         to->grad = (float *)((char *)g->data + g->byte_offset);

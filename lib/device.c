@@ -62,14 +62,17 @@ static void describe(attn_device_info *info, const attn__engine *engine, int thr
 int attn_device_list(attn_device_info *list, int capacity) {
     attn_device_info all[HOSTS + MOST_MISSING];
     int n = 0;
+    if (capacity < 0) {
+        return attn__fail(ATTN_INVALID, "capacity", "capacity is %d; 0 or more is allowed",
+                          capacity);
+    }
+    if (capacity > 0 && !list) {
+        return attn__fail(ATTN_INVALID, "list", "list is NULL with a capacity of %d", capacity);
+    }
     for (int i = 0; i < HOSTS; i++) {
         describe(&all[n++], hosts[i], hosts[i] == &attn__cpu ? attn__cores() : 1, 0);
     }
     n += attn__target_list(all + n);
-    if (capacity < 0 || (capacity > 0 && !list)) {
-        return attn__fail(ATTN_INVALID, "list", "the list is %s with capacity %d",
-                          list ? "given" : "NULL", capacity);
-    }
     for (int i = 0; i < n && i < capacity; i++) { /* the first one's size is that of each */
         char *const at = (char *)list + (size_t)i * list->size;
         memcpy(at, &list->size, sizeof list->size);

@@ -1,7 +1,7 @@
 /* dropout.c: which pairs dropout keeps: the same on every backend, tiling and shard.
 
-   Who calls it: problem.c (its settings), the engines (a row's keys), attn_dropout (the whole
-   mask). The generator is Philox4x32-7 (Salmon et al., SC 2011). One call serves eight keys that
+   Who calls it: problem.c (its settings), the engines (a row's keys), dropout_mask.c (all of
+   them). The generator is Philox4x32-7 (Salmon et al., SC 2011). One call serves eight keys that
    lie in one lane of a matrix instruction:
 
        key      {seed low, seed high}
@@ -42,6 +42,7 @@ int attn__dropout_in(const attn_call *call, int planning, attn__problem *p) {
     p->drop_factor = 1;
     p->offset = call->offset;
     p->seed = call->seed;
+    p->has_seed_at = call->seed_at != NULL;
     if (drop > 0) {
         const double T = floor(65536 * drop + 0.5);
         p->drop_threshold = T < 1 ? 1 : T > 65535 ? 65535 : (uint32_t)T;
@@ -73,35 +74,4 @@ void attn__dropout_row(const attn__problem *p, uint32_t bh, uint32_t i, int64_t 
         const uint32_t x = word[at % 8 / 2][at % 32 / 8];
         keep[c] = (at % 2 ? x >> 16 : x & 0xffff) >= p->drop_threshold;
     }
-}
-
-/* Padded lengths: the call's origins and totals count, its tensors are not looked at. */
-int attn_dropout(attn_device *device, const attn_call *call, const attn_tensor *keep,
-                 void *stream) {
-    static const int u8_types[] = {ATTN_U8, 0};
-    const attn__want want = {"keep", "bhnd", "u8 [B][H][NQ][NK]", u8_types, 1};
-    attn_call c;
-    attn__problem p = {0};
-    attn__view view;
-    ATTN_TRY(attn__device_check(device));
-    ATTN_TRY(attn__stream_check(device, stream));
-    ATTN_TRY(attn__struct_in(&c, sizeof c, call, "attn_call"));
-    ATTN_TRY(attn__dropout_in(&c, 0, &p));
-    ATTN_TRY(attn__tensor_view(device, keep, &want, 0, &view));
-    p.B = view.n[0];
-    p.H = view.n[1];
-    p.HK = 1; /* not known here, and of no influence */
-    p.NQ = view.n[2];
-    p.NK = view.n[3];
-    ATTN_TRY(attn__origins_in(&c, &p));
-    for (int64_t b = 0; b < p.B; b++) {
-        for (int64_t h = 0; h < p.H; h++) {
-            const uint32_t bh = (uint32_t)((p.b0 + b) * p.nh + p.h0 + h);
-            for (int64_t row = 0; row < p.NQ; row++) {
-                attn__dropout_row(&p, bh, (uint32_t)(p.i0 + row), p.k0, (int)p.NK,
-                                  (uint8_t *)attn__at(&view, b, h, row));
-            }
-        }
-    }
-    return ATTN_OK;
 }

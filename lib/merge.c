@@ -45,6 +45,34 @@ static int same(const merge *m, const attn__view *t, int is_lse, const char *nam
     return ATTN_OK;
 }
 
+static int same_view(const attn__view *a, const attn__view *b) {
+    int same = a->data == b->data && a->type == b->type;
+    for (int i = 0; i < 4; i++) {
+        same &= a->n[i] < 2 || a->st[i] == b->st[i];
+    }
+    return same;
+}
+
+/* A row is read whole before it is written: o_out may be one of o, and lse_out one of lse. */
+static int check_aliases(const merge *m) {
+    const void *const o = m->o_out.data, *const lse = m->lse_out.data;
+    ATTN_TRY(attn__check_alias("lse_out", lse, "o_out", o));
+    ATTN_TRY(attn__check_alias("lse_out", lse, "sink", m->sink.data));
+    ATTN_TRY(attn__check_alias("o_out", o, "sink", m->sink.data));
+    for (int i = 0; i < m->n; i++) {
+        const attn__view *const from = &m->o[i], *const with = &m->lse[i];
+        ATTN_TRY(attn__check_alias("o_out", o, "lse", with->data));
+        ATTN_TRY(attn__check_alias("lse_out", lse, "o", from->data));
+        if (!same_view(&m->o_out, from)) {
+            ATTN_TRY(attn__check_alias("o_out", o, "o", from->data));
+        }
+        if (!same_view(&m->lse_out, with)) {
+            ATTN_TRY(attn__check_alias("lse_out", lse, "lse", with->data));
+        }
+    }
+    return ATTN_OK;
+}
+
 static int read_all(merge *m, const attn_device *device, const attn_tensor *const *o,
                     const attn_tensor *const *lse, const attn_tensor *sink,
                     const attn_tensor *o_out, const attn_tensor *lse_out) {
@@ -68,7 +96,7 @@ static int read_all(merge *m, const attn_device *device, const attn_tensor *cons
         ATTN_TRY(same(m, &m->o[i], 0, "o"));
         ATTN_TRY(same(m, &m->lse[i], 1, "lse"));
     }
-    return ATTN_OK;
+    return check_aliases(m);
 }
 
 static double lse_of(const merge *m, int i, int64_t b, int64_t h, int64_t row) {

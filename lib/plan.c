@@ -149,73 +149,6 @@ void attn_plan_release(attn_plan *plan) {
     }
 }
 
-/* -- What a plan tells ------------------------------------------------------------------------- */
-
-enum { BLOCK = 128 }; /* rows and keys of a block that is counted */
-
-/* Blocks of head 0 of the longest sequence, and its visible pairs: a part block counts half. */
-static double count_blocks(const attn__problem *p, attn_plan_info *info) {
-    const double nq = (double)(p->nq_all ? p->nq_all : p->NQ);
-    const double nk = (double)(p->nk_all ? p->nk_all : p->NK);
-    const double shift = p->flags & ATTN_TOP_LEFT ? 0 : nk - nq;
-    const double leaf[LEAF_COUNT] = {
-        [LEAF_b] = (double)p->b0,
-        [LEAF_h] = (double)p->h0,
-        [LEAF_nq] = nq,
-        [LEAF_nk] = nk,
-        [LEAF_nh] = (double)p->nh,
-        [LEAF_hk] = (double)p->hk,
-        [LEAF_batch] = (double)p->batch,
-    };
-    attn__box box = {.bound = p->bound};
-    for (int i = 0; i < LEAF_COUNT; i++) {
-        box.leaf[i] = (attn__range){leaf[i], leaf[i], 0};
-    }
-    double pairs = 0;
-    for (int64_t row = 0; row < p->NQ; row += BLOCK) {
-        const int64_t end = row + BLOCK < p->NQ ? row + BLOCK : p->NQ;
-        const double first = (double)(p->i0 + row), last = (double)(p->i0 + end - 1);
-        box.leaf[LEAF_i] = (attn__range){first, last, 0};
-        box.leaf[LEAF_q] = (attn__range){first + shift, last + shift, 0};
-        attn__run run;
-        for (int32_t at = 0; attn__runs(&p->variant->graph, p->variant->mask, &box, p->k0,
-                                        (int32_t)p->NK, BLOCK, &at, &run, 1) == 1;) {
-            const int full = run.class_ == CLASS_FULL;
-            const int64_t n = (run.end - run.begin + BLOCK - 1) / BLOCK;
-            *(full ? &info->blocks_full : &info->blocks_part) += n;
-            pairs += (full ? 1 : 0.5) * (double)(end - row) * (double)(run.end - run.begin);
-        }
-    }
-    info->blocks = (p->NQ + BLOCK - 1) / BLOCK * ((p->NK + BLOCK - 1) / BLOCK);
-    return pairs;
-}
-
-static double bytes_of(const attn__problem *p) {
-    const attn__view *const views[] = {&p->q,    &p->k,     &p->v,       &p->o,       &p->dout,
-                                       &p->dq,   &p->dk,    &p->dv,      &p->lse,     &p->dlse,
-                                       &p->sink, &p->dsink, &p->q_scale, &p->k_scale, &p->v_scale};
-    double bytes = 0;
-    for (size_t i = 0; i < sizeof views / sizeof views[0]; i++) {
-        const attn__view *const t = views[i];
-        bytes += (double)t->n[0] * (double)t->n[1] * (double)t->n[2] * (double)t->n[3] * t->bytes;
-    }
-    return bytes;
-}
-
-int attn_plan_query(const attn_plan *plan, attn_plan_info *info) {
-    if (!plan) {
-        return attn__fail(ATTN_INVALID, "plan", "plan is NULL; a handle is wanted");
-    }
-    const attn__problem *const p = &plan->problem;
-    attn_plan_info all = {.size = sizeof all, .workspace = plan->workspace, .bytes = bytes_of(p)};
-    const double pairs = (double)p->B * (double)p->H * count_blocks(p, &all);
-    /* Products: q k, p v; and backward q k, dout v, ds k, ds q, p dout. */
-    const double D = (double)p->D, DV = (double)p->DV;
-    all.flops = 2 * pairs * (p->direction == ATTN_FORWARD ? D + DV : 3 * D + 2 * DV);
-    memcpy(all.kernel, plan->kernel, sizeof all.kernel);
-    return attn__struct_out(info, &all, sizeof all, "attn_plan_info");
-}
-
 /* -- Runs -------------------------------------------------------------------------------------- */
 
 static int same_tensors(const attn__problem *plan, const attn__problem *run) {
@@ -249,7 +182,8 @@ static int same_tensors(const attn__problem *plan, const attn__problem *run) {
                    {"k_offsets", plan->has_k_offsets, run->has_k_offsets},
                    {"q_used", plan->has_q_used, run->has_q_used},
                    {"k_used", plan->has_k_used, run->has_k_used},
-                   {"dropout", plan->drop_threshold > 0, run->drop_threshold > 0}};
+                   {"dropout", plan->drop_threshold > 0, run->drop_threshold > 0},
+                   {"seed_at", plan->has_seed_at, run->has_seed_at}};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         if (lengths[i].plan != lengths[i].run) {
             return attn__fail(ATTN_MISMATCH, lengths[i].name, "%s is %s; the plan was made %s it",
@@ -306,6 +240,12 @@ static int within_plan(const attn__problem *plan, const attn__problem *run) {
         {"k", "heads of k", plan->HK, run->HK, 1},
         {"q", "head dimension of q", plan->D, run->D, 1},
         {"v", "head dimension of v", plan->DV, run->DV, 1},
+        {"q_scale", "rank of q_scale", plan->q_scale_rank, run->q_scale_rank, 1},
+        {"k_scale", "rank of k_scale", plan->k_scale_rank, run->k_scale_rank, 1},
+        {"v_scale", "rank of v_scale", plan->v_scale_rank, run->v_scale_rank, 1},
+        {"q_scale", "heads of q_scale", plan->q_scale_heads, run->q_scale_heads, 1},
+        {"k_scale", "heads of k_scale", plan->k_scale_heads, run->k_scale_heads, 1},
+        {"v_scale", "heads of v_scale", plan->v_scale_heads, run->v_scale_heads, 1},
         {"blocks.bm", "blocks.bm", plan->block_m, run->block_m, 1},
         {"blocks.bn", "blocks.bn", plan->block_n, run->block_n, 1},
         {"q", "batch", plan->B, run->B, 0},
@@ -320,6 +260,11 @@ static int within_plan(const attn__problem *plan, const attn__problem *run) {
         {"nq", "total nq", whole(plan->nq_all, plan->NQ), whole(run->nq_all, run->NQ), 0},
         {"nk", "total nk", whole(plan->nk_all, plan->NK), whole(run->nk_all, run->NK), 0},
     };
+    if (run->alignment < plan->alignment) {
+        return attn__fail(ATTN_MISMATCH, "alignment",
+                          "this run promises an alignment of %u bytes; the plan needs %u",
+                          (unsigned)run->alignment, (unsigned)plan->alignment);
+    }
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const int64_t a = sizes[i].plan, b = sizes[i].run;
         if (sizes[i].equal ? a != b : b > a) {

@@ -3,40 +3,31 @@
    Who calls it: plan.c. Everything that the host can see is honoured or refused here with a status
    and a sentence. Each step relies on those before it:
 
-       scalars -> q k v: sizes -> lengths -> origins -> results and gradients -> sink, scales,
-       blocks -> captures -> i32 overflow (plan) or, with ATTN_CHECK=1, lengths in memory (run) */
-#include "expr.h"
+       scalars -> q k v: sizes -> lengths -> origins -> problem_tensors.c: the other tensors
+       -> captures -> i32 overflow -> a run: alignment, overlaps; with ATTN_CHECK=1 memory, too */
+#include "problem.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct reader {
-    const attn_device *device;
-    const attn_call *call;
-    attn__problem *p;
-    int planning, ref;
-} reader;
-
 /* The oracle alone takes f64, which is why it comes first: others begin at the second. */
 static const int input_types[] = {ATTN_F64,      ATTN_F32,  ATTN_F16,      ATTN_BF16, ATTN_E4M3FN,
                                   ATTN_E4M3FNUZ, ATTN_E5M2, ATTN_E5M2FNUZ, 0};
-static const int result_types[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16, 0};
-static const int lse_types[] = {ATTN_F64, ATTN_F32, 0};
-static const int f32_types[] = {ATTN_F32, 0};
 static const int i32_types[] = {ATTN_I32, 0};
 
-/* An absent tensor is a view of type 0. */
-static int read(const reader *r, const attn_tensor *t, const attn__want *want, attn__view *view) {
+int attn__read_view(const attn__reader *r, const attn_tensor *t, const attn__want *want,
+                    attn__view *view) {
     return t ? attn__tensor_view(r->device, t, want, r->planning, view) : ATTN_OK;
 }
 
-static int need(const void *given, const char *name, const char *why) {
+int attn__read_need(const void *given, const char *name, const char *why) {
     return given ? ATTN_OK : attn__fail(ATTN_INVALID, name, "%s is NULL; %s", name, why);
 }
 
-/* Extents against b, h, n, d; an absent tensor fits. */
-static int fits(const char *name, const attn__view *t, int64_t b, int64_t h, int64_t n, int64_t d) {
+int attn__read_fits(const char *name, const attn__view *t, int64_t b, int64_t h, int64_t n,
+                    int64_t d) {
     static const char *const axis[] = {"batch entries", "heads", "rows",
                                        "elements on its last axis"};
     const int64_t want[] = {b, h, n, d};
@@ -51,22 +42,31 @@ static int fits(const char *name, const attn__view *t, int64_t b, int64_t h, int
 
 /* -- Scalars ----------------------------------------------------------------------------------- */
 
-static int read_scalars(const reader *r, int direction) {
-    const attn_call *const c = r->call;
-    attn__problem *const p = r->p;
+int attn__check_flags(uint32_t flags) {
     const uint32_t known =
         ATTN_SCALE_GIVEN | ATTN_DETERMINISTIC | ATTN_BATCH_INVARIANT | ATTN_TOP_LEFT;
+    return flags & ~known
+               ? attn__fail(ATTN_INVALID, "flags", "flags has unknown bits 0x%x; 0x%x are known",
+                            (unsigned)(flags & ~known), (unsigned)known)
+               : ATTN_OK;
+}
+
+static int read_scalars(const attn__reader *r, int direction) {
+    const attn_call *const c = r->call;
+    attn__problem *const p = r->p;
     if (direction != ATTN_FORWARD && direction != ATTN_BACKWARD) {
         return attn__fail(ATTN_INVALID, "direction",
                           "direction is %d; ATTN_FORWARD and ATTN_BACKWARD are allowed", direction);
     }
-    if (c->flags & ~known) {
-        return attn__fail(ATTN_INVALID, "flags", "flags has unknown bits 0x%x; 0x%x are known",
-                          (unsigned)(c->flags & ~known), (unsigned)known);
+    ATTN_TRY(attn__check_flags(c->flags));
+    if (!(fabs(c->scale) <= (double)FLT_MAX)) {
+        return attn__fail(ATTN_INVALID, "scale",
+                          "scale is %g; any number that is finite in f32 is allowed", c->scale);
     }
-    if (!isfinite(c->scale)) {
-        return attn__fail(ATTN_INVALID, "scale", "scale is %g; any finite number is allowed",
-                          c->scale);
+    if (c->alignment & (c->alignment - 1)) {
+        return attn__fail(ATTN_INVALID, "alignment",
+                          "alignment is %u; 0 (which is 16) and powers of two are allowed",
+                          (unsigned)c->alignment);
     }
     if (c->scale != 0 && !(c->flags & ATTN_SCALE_GIVEN)) {
         return attn__fail(ATTN_INVALID, "scale",
@@ -76,14 +76,15 @@ static int read_scalars(const reader *r, int direction) {
     p->direction = direction;
     p->flags = c->flags;
     p->scale = c->scale;
+    p->alignment = c->alignment ? c->alignment : 16;
     return attn__dropout_in(c, r->planning, p);
 }
 
 /* -- q, k, v: who is packed, and every size ---------------------------------------------------- */
 
-static int read_input(const reader *r, const attn_tensor *t, const char *name, int packed,
+static int read_input(const attn__reader *r, const attn_tensor *t, const char *name, int packed,
                       const attn_tensor *offsets, attn__view *view) {
-    ATTN_TRY(need(t, name, "q, k and v are always read"));
+    ATTN_TRY(attn__read_need(t, name, "q, k and v are always read"));
     const int is_q = name[0] == 'q';
     if (t->ndim == 3 && !offsets) {
         return attn__fail(ATTN_INVALID, is_q ? "q_offsets" : "k_offsets",
@@ -93,7 +94,7 @@ static int read_input(const reader *r, const attn_tensor *t, const char *name, i
     const attn__want want = {name, packed ? "nhd" : "bhnd",
                              packed ? "[T][H][D], as with offsets," : "[B][H][N][D]",
                              input_types + !r->ref, 0};
-    return read(r, t, &want, view);
+    return attn__read_view(r, t, &want, view);
 }
 
 /* Rows of the longest sequence: those of memory, or for packed tensors a given bound. */
@@ -106,7 +107,7 @@ static int read_longest(const char *name, int64_t longest, int packed, int64_t r
     return ATTN_OK;
 }
 
-static int read_inputs(const reader *r) {
+static int read_inputs(const attn__reader *r) {
     const attn_call *const c = r->call;
     attn__problem *const p = r->p;
     p->q_packed = c->q_offsets != NULL;
@@ -139,8 +140,8 @@ static int read_inputs(const reader *r) {
                           "k has %lld heads and q %lld; q's must be a multiple of k's",
                           (long long)p->HK, (long long)p->H);
     }
-    ATTN_TRY(fits("k", &p->k, p->k.n[0], p->HK, p->TK, p->D));
-    ATTN_TRY(fits("v", &p->v, p->k.n[0], p->HK, p->TK, p->DV));
+    ATTN_TRY(attn__read_fits("k", &p->k, p->k.n[0], p->HK, p->TK, p->D));
+    ATTN_TRY(attn__read_fits("v", &p->v, p->k.n[0], p->HK, p->TK, p->DV));
     ATTN_TRY(read_longest("q_longest", c->q_longest, p->q_packed, p->TQ, &p->NQ));
     ATTN_TRY(read_longest("k_longest", c->k_longest, p->k_packed, p->TK, &p->NK));
     if (!(c->flags & ATTN_SCALE_GIVEN)) {
@@ -152,11 +153,12 @@ static int read_inputs(const reader *r) {
 /* -- Lengths ----------------------------------------------------------------------------------- */
 
 /* Reads i32 [n], where n = -1 takes what is there (at least 1) and tells it. */
-static int read_i32(const reader *r, const attn_tensor *t, const char *name, const char *shape,
-                    int64_t *n, const int32_t **data, int64_t *st, int32_t *has) {
+static int read_i32(const attn__reader *r, const attn_tensor *t, const char *name,
+                    const char *shape, int64_t *n, const int32_t **data, int64_t *st,
+                    int32_t *has) {
     attn__view view = {0};
     const attn__want want = {name, "d", shape, i32_types, 0};
-    ATTN_TRY(read(r, t, &want, &view));
+    ATTN_TRY(attn__read_view(r, t, &want, &view));
     if (!t) {
         return ATTN_OK;
     }
@@ -164,14 +166,14 @@ static int read_i32(const reader *r, const attn_tensor *t, const char *name, con
         return attn__fail(ATTN_SHAPE, name, "%s has no elements; %s has at least 1", name, shape);
     }
     *n = *n < 0 ? view.n[3] : *n;
-    ATTN_TRY(fits(name, &view, 1, 1, 1, *n));
+    ATTN_TRY(attn__read_fits(name, &view, 1, 1, 1, *n));
     *data = (const int32_t *)view.data;
     *st = view.st[3];
     *has = 1;
     return ATTN_OK;
 }
 
-static int read_lengths(const reader *r) {
+static int read_lengths(const attn__reader *r) {
     const attn_call *const c = r->call;
     attn__problem *const p = r->p;
     int64_t n = p->q_packed ? -1 : p->q.n[0] + 1; /* B + 1 */
@@ -181,7 +183,7 @@ static int read_lengths(const reader *r) {
                       &p->k_offsets_st, &p->has_k_offsets));
     p->B = n - 1;
     if (!p->k_packed) {
-        ATTN_TRY(fits("k", &p->k, p->B, p->HK, p->TK, p->D));
+        ATTN_TRY(attn__read_fits("k", &p->k, p->B, p->HK, p->TK, p->D));
     }
     ATTN_TRY(read_i32(r, c->q_used, "q_used", "i32 [B]", &p->B, &p->q_used, &p->q_used_st,
                       &p->has_q_used));
@@ -241,139 +243,6 @@ int attn__origins_in(const attn_call *c, attn__problem *p) {
     return ATTN_OK;
 }
 
-/* -- Results and gradients --------------------------------------------------------------------- */
-
-/* [B][H][N][D] or [T][H][D]. */
-static int read_rows(const reader *r, const attn_tensor *t, const char *name, int packed,
-                     const int *types, int output, attn__view *view) {
-    const attn__want want = {name, packed ? "nhd" : "bhnd", packed ? "[T][H][D]" : "[B][H][N][D]",
-                             types + !r->ref, output};
-    return read(r, t, &want, view);
-}
-
-static int read_lse(const reader *r, const attn_tensor *t, const char *name, int output,
-                    attn__view *view) {
-    const attn__problem *const p = r->p;
-    const attn__want want = {name, p->q_packed ? "hn" : "bhn",
-                             p->q_packed ? "[H][T]" : "[B][H][NQ]", lse_types + !r->ref, output};
-    ATTN_TRY(read(r, t, &want, view));
-    return fits(name, view, p->q.n[0], p->H, p->TQ, 1);
-}
-
-static int some_gradient(const attn_call *c) {
-    int some = c->dq || c->dk || c->dv || c->dsink;
-    for (int64_t i = 0; c->captures && i < c->n_captures; i++) {
-        some |= c->captures[i].grad != NULL;
-    }
-    return some;
-}
-
-/* Forward writes o and lse; backward reads them and has its own. What belongs to the other
-   direction alone may stand in the call and is not looked at. */
-static int read_results(const reader *r) {
-    const attn_call *const c = r->call;
-    attn__problem *const p = r->p;
-    const int64_t Bq = p->q.n[0], Bk = p->k.n[0];
-    const int forward = p->direction == ATTN_FORWARD;
-    ATTN_TRY(need(c->o, "o", forward ? "forward writes it" : "backward reads it"));
-    ATTN_TRY(read_rows(r, c->o, "o", p->q_packed, result_types, forward, &p->o));
-    ATTN_TRY(fits("o", &p->o, Bq, p->H, p->TQ, p->DV));
-    ATTN_TRY(read_lse(r, c->lse, "lse", forward, &p->lse));
-    if (forward) {
-        return ATTN_OK;
-    }
-    ATTN_TRY(need(c->lse, "lse", "backward reads it"));
-    ATTN_TRY(need(c->dout, "dout", "backward reads it"));
-    if (!some_gradient(c)) {
-        return attn__fail(ATTN_INVALID, "dq",
-                          "dq, dk, dv, dsink and every capture's grad are NULL; "
-                          "backward needs one of them");
-    }
-    ATTN_TRY(read_rows(r, c->dout, "dout", p->q_packed, result_types, 0, &p->dout));
-    ATTN_TRY(fits("dout", &p->dout, Bq, p->H, p->TQ, p->DV));
-    ATTN_TRY(read_lse(r, c->dlse, "dlse", 0, &p->dlse));
-    ATTN_TRY(read_rows(r, c->dq, "dq", p->q_packed, result_types, 1, &p->dq));
-    ATTN_TRY(fits("dq", &p->dq, Bq, p->H, p->TQ, p->D));
-    ATTN_TRY(read_rows(r, c->dk, "dk", p->k_packed, result_types, 1, &p->dk));
-    ATTN_TRY(fits("dk", &p->dk, Bk, p->HK, p->TK, p->D));
-    ATTN_TRY(read_rows(r, c->dv, "dv", p->k_packed, result_types, 1, &p->dv));
-    return fits("dv", &p->dv, Bk, p->HK, p->TK, p->DV);
-}
-
-/* -- Sink, scales, blocks ---------------------------------------------------------------------- */
-
-static int read_sink(const reader *r) {
-    attn__problem *const p = r->p;
-    const attn__want sink = {"sink", "h", "[H]", f32_types, 0};
-    const attn__want dsink = {"dsink", "h", "[H]", f32_types, 1};
-    ATTN_TRY(read(r, r->call->sink, &sink, &p->sink));
-    ATTN_TRY(fits("sink", &p->sink, 1, p->H, 1, 1));
-    if (p->direction == ATTN_FORWARD || !r->call->dsink) {
-        return ATTN_OK;
-    }
-    ATTN_TRY(need(r->call->sink, "sink", "dsink is its gradient"));
-    ATTN_TRY(read(r, r->call->dsink, &dsink, &p->dsink));
-    return fits("dsink", &p->dsink, 1, p->H, 1, 1);
-}
-
-/* [1], [B][HK], or [B][H or HK][ceil(N/128)] with N rows in the longest sequence. */
-static int read_scale(const reader *r, const attn_tensor *t, const char *name, int64_t N,
-                      attn__view *view, int32_t *heads) {
-    static const char *const axes[] = {"d", "bh", "bhn"};
-    const attn__problem *const p = r->p;
-    const int rank = t ? t->ndim : 1;
-    const int64_t blocks = (N + 127) / 128;
-    const attn__want want = {name,
-                             axes[rank == 2   ? 1
-                                  : rank == 3 ? 2
-                                              : 0],
-                             "[1], [B][HK] or [B][H or HK][ceil(N/128)]", f32_types, 0};
-    ATTN_TRY(read(r, t, &want, view));
-    if (!t) {
-        return ATTN_OK;
-    }
-    const int by_query = rank == 3 && view->n[1] == p->H;
-    *heads = (int32_t)view->n[1];
-    return fits(name, view, rank > 1 ? p->B : 1, rank > 1 ? (by_query ? p->H : p->HK) : 1,
-                rank > 2 ? blocks : 1, 1);
-}
-
-/* B or 1, H or 1, query blocks, and `most` indices. */
-static int read_blocks(const reader *r) {
-    attn__problem *const p = r->p;
-    attn_blocks b;
-    if (!r->call->blocks) {
-        return ATTN_OK;
-    }
-    ATTN_TRY(attn__struct_in(&b, sizeof b, r->call->blocks, "attn_blocks"));
-    const int64_t sizes[] = {b.bm, b.bn};
-    for (int i = 0; i < 2; i++) {
-        if (sizes[i] < 1 || sizes[i] > INT32_MAX) {
-            return attn__fail(ATTN_INVALID, i ? "blocks.bn" : "blocks.bm",
-                              "blocks.%s is %lld; 1 to 2^31 - 1 is allowed", i ? "bn" : "bm",
-                              (long long)sizes[i]);
-        }
-    }
-    ATTN_TRY(need(b.counts, "blocks.counts", "a block list has counts"));
-    ATTN_TRY(need(b.indices, "blocks.indices", "a block list has indices"));
-    const attn__want counts = {"blocks.counts", "bhn", "[B or 1][H or 1][ceil(NQ/bm)]", i32_types,
-                               0};
-    const attn__want indices = {"blocks.indices", "bhnd", "[B or 1][H or 1][ceil(NQ/bm)][most]",
-                                i32_types, 0};
-    ATTN_TRY(read(r, b.counts, &counts, &p->block_counts));
-    ATTN_TRY(read(r, b.indices, &indices, &p->block_indices));
-    p->block_m = b.bm;
-    p->block_n = b.bn;
-    p->block_most = p->block_indices.n[3];
-    const attn__view *const views[] = {&p->block_counts, &p->block_indices};
-    for (int i = 0; i < 2; i++) {
-        const int64_t *const n = views[i]->n;
-        ATTN_TRY(fits(i ? indices.name : counts.name, views[i], n[0] == 1 ? 1 : p->B,
-                      n[1] == 1 ? 1 : p->H, (p->NQ + b.bm - 1) / b.bm, i ? p->block_most : 1));
-    }
-    return ATTN_OK;
-}
-
 /* -- The variant ------------------------------------------------------------------------------- */
 
 static attn__range upto(double lo, double hi) {
@@ -411,12 +280,31 @@ int attn__checks_overflow(const attn_variant *variant) {
     return any;
 }
 
+/* Where the tensors begin that kernels load many elements of at once. */
+static int check_promise(const attn__problem *p) {
+    const struct {
+        const char *name;
+        const attn__view *view;
+    } rows[] = {{"q", &p->q},       {"k", &p->k},   {"v", &p->v},   {"o", &p->o},
+                {"dout", &p->dout}, {"dq", &p->dq}, {"dk", &p->dk}, {"dv", &p->dv}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *const at = rows[i].view->data;
+        if ((uintptr_t)at % p->alignment) {
+            return attn__fail(ATTN_LAYOUT, rows[i].name,
+                              "%s lies at %p; a multiple of %u bytes was promised: "
+                              "see attn_call.alignment",
+                              rows[i].name, (const void *)at, (unsigned)p->alignment);
+        }
+    }
+    return ATTN_OK;
+}
+
 int attn__problem_new(const attn_device *device, int direction, const attn_call *call,
-                      const attn_variant *variant, int planning, attn__bound *bound,
-                      void *scratch, attn__problem *problem) {
+                      const attn_variant *variant, int planning, attn__bound *bound, void *scratch,
+                      attn__problem *problem) {
     attn_call c;
     ATTN_TRY(attn__struct_in(&c, sizeof c, call, "attn_call"));
-    const reader r = {device, &c, problem, planning, device->engine == &attn__ref};
+    const attn__reader r = {device, &c, problem, planning, device->engine == &attn__ref};
     memset(problem, 0, sizeof *problem);
     problem->variant = variant;
     problem->bound = bound;
@@ -424,15 +312,10 @@ int attn__problem_new(const attn_device *device, int direction, const attn_call 
     ATTN_TRY(read_inputs(&r));
     ATTN_TRY(read_lengths(&r));
     ATTN_TRY(attn__origins_in(&c, problem));
-    ATTN_TRY(read_results(&r));
-    ATTN_TRY(read_sink(&r));
-    ATTN_TRY(read_scale(&r, c.q_scale, "q_scale", problem->NQ, &problem->q_scale,
-                        &problem->q_scale_heads));
-    ATTN_TRY(read_scale(&r, c.k_scale, "k_scale", problem->NK, &problem->k_scale,
-                        &problem->k_scale_heads));
-    ATTN_TRY(read_scale(&r, c.v_scale, "v_scale", problem->NK, &problem->v_scale,
-                        &problem->v_scale_heads));
-    ATTN_TRY(read_blocks(&r));
+    ATTN_TRY(attn__read_results(&r));
+    ATTN_TRY(attn__read_sink(&r));
+    ATTN_TRY(attn__read_scales(&r));
+    ATTN_TRY(attn__read_blocks(&r));
     ATTN_TRY(attn__bind(variant, c.captures, c.n_captures, planning, bound));
     if (planning || attn__checks_overflow(variant)) {
         ATTN_TRY(check_overflow(problem, scratch));
@@ -440,6 +323,8 @@ int attn__problem_new(const attn_device *device, int direction, const attn_call 
     if (planning) {
         return ATTN_OK;
     }
+    ATTN_TRY(check_promise(problem));
+    ATTN_TRY(attn__check_aliases(problem));
     const char *const check = getenv("ATTN_CHECK");
-    return check && strcmp(check, "1") == 0 ? attn__check_lengths(problem) : ATTN_OK;
+    return check && strcmp(check, "1") == 0 ? attn__check_memory(problem) : ATTN_OK;
 }

@@ -41,8 +41,7 @@ static double log_series(double x) {
     return e * ln2 + 2.0 * s * sum;
 }
 
-/* Sine and cosine of a in [0, pi/2]: Taylor, nested: sin a = a (1 - a^2/2*3 (1 - a^2/4*5 (...))).
- */
+/* Sine and cosine of a in [0, pi/2]: Taylor, nested: sin a = a (1 - a^2/2*3 (1 - a^2/4*5 (...))) */
 static void sin_cos(double a, double *sine, double *cosine) {
     static const double f[TERMS] = {1.0 / 6,   1.0 / 20,  1.0 / 42,  1.0 / 72,
                                     1.0 / 110, 1.0 / 156, 1.0 / 210, 1.0 / 272};
@@ -72,7 +71,7 @@ static void normal_pair(uint32_t w0, uint32_t w1, float *x, float *y) {
 }
 
 /* Elements 4g .. 4g+3. Word 3 of the counter keeps clear of dropout's, word 2 names the
- * distribution. */
+   distribution. */
 static void block(int distribution, uint64_t seed, uint64_t g, float out[4]) {
     const uint32_t counter[4] = {(uint32_t)g, (uint32_t)(g >> 32), (uint32_t)distribution,
                                  0xffffffffu};
@@ -141,10 +140,7 @@ int attn_random(attn_device *device, const attn_tensor *tensor, int distribution
         }
         st[i] = attn__stride(tensor, i);
     }
-    if (attn__overlaps(tensor->ndim, tensor->shape, st)) {
-        return attn__fail(ATTN_LAYOUT, "tensor",
-                          "tensor is written, but its strides put two elements in one place");
-    }
+    ATTN_TRY(attn__check_steps("tensor", tensor->ndim, tensor->shape, st));
     char *at = (char *)tensor->data + tensor->byte_offset;
     uint64_t first = 0;
     do {

@@ -1,6 +1,6 @@
 /* sequence.c: where one sequence of a problem lies, and what becomes of the rows outside.
 
-   Who calls it: the engines, once per work item; problem.c where ATTN_CHECK=1 asks for validation.
+   Who calls it: the engines, once per work item.
    Lengths and offsets lie in memory that anyone may have written: they are clamped, so that a bad
    one gives wrong rows and never an access outside.
 
@@ -141,42 +141,4 @@ void attn__clear_unused(const attn__problem *p) {
             clear_grad(&p->bound[i], g->symbol[i].rank);
         }
     }
-}
-
-/* -- ATTN_CHECK=1: lengths validated instead of clamped ---------------------------------------- */
-
-/* One side: offsets rise within 0..T, no sequence is longer than N, none uses more than it has. */
-static int check_side(const attn__problem *p, int is_q) {
-    const int32_t *const offsets = is_q ? p->q_offsets : p->k_offsets;
-    const int32_t *const used = is_q ? p->q_used : p->k_used;
-    const int64_t o_st = is_q ? p->q_offsets_st : p->k_offsets_st;
-    const int64_t u_st = is_q ? p->q_used_st : p->k_used_st;
-    const int64_t T = is_q ? p->TQ : p->TK, N = is_q ? p->NQ : p->NK;
-    const int64_t all = is_q ? p->nq_all : p->nk_all, origin = is_q ? p->i0 : p->k0;
-    const char *const o_name = is_q ? "q_offsets" : "k_offsets";
-    const char *const u_name = is_q ? "q_used" : "k_used";
-    for (int64_t b = 0; b < p->B; b++) {
-        const int64_t begin = offsets ? offsets[b * o_st] : 0;
-        const int64_t end = offsets ? offsets[(b + 1) * o_st] : T;
-        const int64_t most = all && all - origin < N ? all - origin : N;
-        if (begin < 0 || end < begin || end > T) {
-            return attn__fail(
-                ATTN_INVALID, o_name,
-                "%s has %lld and %lld at %lld; rising numbers from 0 to %lld are allowed", o_name,
-                (long long)begin, (long long)end, (long long)b, (long long)T);
-        }
-        const int64_t n = used ? used[b * u_st] : end - begin;
-        if (n < 0 || n > end - begin || n > most) {
-            const int64_t room = end - begin < most ? end - begin : most;
-            return attn__fail(ATTN_INVALID, used ? u_name : o_name,
-                              "sequence %lld has %lld rows by %s; 0 to %lld is allowed",
-                              (long long)b, (long long)n, used ? u_name : o_name, (long long)room);
-        }
-    }
-    return ATTN_OK;
-}
-
-int attn__check_lengths(const attn__problem *p) {
-    ATTN_TRY(check_side(p, 1));
-    return check_side(p, 0);
 }

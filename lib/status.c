@@ -77,32 +77,28 @@ void *attn__alloc(size_t bytes, const char *what) {
     return p;
 }
 
-static int struct_size(const void *theirs, size_t known, const char *name) {
+static int check_size(const void *theirs, size_t known, const char *name) {
     if (!theirs) {
         return attn__fail(ATTN_INVALID, name, "the %s is NULL", name);
     }
     uint32_t size;
     memcpy(&size, theirs, sizeof size);
-    if (size < sizeof size || size > known) {
+    if (size != known) {
         return attn__fail(ATTN_INVALID, name, "the size of the %s is %u; sizeof(%s) is %zu here",
                           name, size, name, known);
     }
-    return (int)size;
+    return ATTN_OK;
 }
 
 int attn__struct_in(void *to, size_t known, const void *from, const char *name) {
-    const int size = struct_size(from, known, name);
-    ATTN_TRY(size);
-    memset(to, 0, known);
-    memcpy(to, from, (size_t)size);
+    ATTN_TRY(check_size(from, known, name));
+    memcpy(to, from, known);
     return ATTN_OK;
 }
 
 int attn__struct_out(void *to, const void *from, size_t known, const char *name) {
-    const int size = struct_size(to, known, name);
-    ATTN_TRY(size);
-    memcpy((char *)to + sizeof(uint32_t), (const char *)from + sizeof(uint32_t),
-           (size_t)size - sizeof(uint32_t));
+    ATTN_TRY(check_size(to, known, name));
+    memcpy(to, from, known);
     return ATTN_OK;
 }
 

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { HOST = 1 }; /* DLPack's number */
+
 int64_t attn__stride(const attn_tensor *t, int axis) {
     if (t->strides) {
         return t->strides[axis];
@@ -64,9 +66,10 @@ int attn__tensor_check(const attn_device *device, const attn_tensor *t, const ch
                           t->shape ? "a shape; 0 or more is allowed" : "no shape");
     }
     const int type = (int)t->device.device_type, id = (int)t->device.device_id;
-    if (type != 0 && (type != device->kind || id != device->index)) {
-        return attn__fail(ATTN_DEVICE, name, "%s is on DLPack device %d:%d; device %s is %d:%d",
-                          name, type, id, device->name, device->kind, device->index);
+    const int kind = device ? device->kind : HOST, index = device ? device->index : 0;
+    if (type != 0 && (type != kind || id != index)) {
+        return attn__fail(ATTN_DEVICE, name, "%s is on DLPack device %d:%d; %s is %d:%d", name,
+                          type, id, device ? device->name : "host memory", kind, index);
     }
     ATTN_TRY(check_extents(t, name, bytes));
     int empty = 0;
@@ -79,10 +82,14 @@ int attn__tensor_check(const attn_device *device, const attn_tensor *t, const ch
     return ATTN_OK;
 }
 
-/* Sorted by stride, each must step over all that the smaller ones reach. */
-int attn__overlaps(int rank, const int64_t *n, const int64_t *st) {
+int attn__check_steps(const char *name, int rank, const int64_t *n, const int64_t *st) {
     uint64_t reach = 0, last = 0;
     int done = 0;
+    for (int i = 0; i < rank; i++) {
+        if (n[i] == 0) {
+            return ATTN_OK;
+        }
+    }
     while (done < rank) { /* the axes of the next larger stride */
         uint64_t next = UINT64_MAX;
         for (int i = 0; i < rank; i++) {
@@ -92,7 +99,11 @@ int attn__overlaps(int rank, const int64_t *n, const int64_t *st) {
         for (int i = 0; i < rank; i++) {
             if (magnitude(st[i]) == next) {
                 if (n[i] > 1 && next <= reach) {
-                    return 1;
+                    return attn__fail(ATTN_LAYOUT, name,
+                                      "%s is written, and its strides may put two elements in one "
+                                      "place: stride %lld must step over the %llu that smaller "
+                                      "strides reach",
+                                      name, (long long)st[i], (unsigned long long)reach);
                 }
                 reach += next * (uint64_t)(n[i] - 1);
                 done++;
@@ -100,7 +111,7 @@ int attn__overlaps(int rank, const int64_t *n, const int64_t *st) {
         }
         last = next;
     }
-    return 0;
+    return ATTN_OK;
 }
 
 static int check_type(const attn_tensor *t, const attn__want *want) {
@@ -141,9 +152,8 @@ int attn__tensor_view(const attn_device *device, const attn_tensor *t, const att
         return attn__fail(ATTN_LAYOUT, name, "%s has stride %lld on its last axis; 1 is allowed",
                           name, (long long)attn__stride(t, rank - 1));
     }
-    if (want->output && !empty && attn__overlaps(4, view->n, view->st)) {
-        return attn__fail(ATTN_LAYOUT, name,
-                          "%s is written, but its strides put two elements in one place", name);
+    if (want->output) {
+        ATTN_TRY(attn__check_steps(name, 4, view->n, view->st));
     }
     if (!planning && !empty) {
         view->data = (char *)t->data + t->byte_offset;

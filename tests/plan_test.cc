@@ -6,6 +6,7 @@
 #endif
 #include "host_call.h"
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,10 @@
 #include <list>
 #include <thread>
 #include <unistd.h>
+
+#ifdef ATTN_TENSOR
+#error "C++ has no compound literals, so there is no ATTN_TENSOR for it"
+#endif
 
 namespace {
 
@@ -82,7 +87,12 @@ const double inf_ = std::numeric_limits<double>::infinity();
 const Refusal refusals[] = {
     {"size 0", ATTN_INVALID, "attn_call", CHANGE(f.c.size = 0)},
     {"size too large", ATTN_INVALID, "attn_call", CHANGE(f.c.size = sizeof(attn_call) + 8)},
+    {"size within a member", ATTN_INVALID, "attn_call", CHANGE(f.c.size = 5)},
+    {"size of no release", ATTN_INVALID, "attn_call", CHANGE(f.c.size = sizeof(attn_call) - 8)},
     {"unknown flag", ATTN_INVALID, "flags", CHANGE(f.c.flags = 64)},
+    {"alignment 12", ATTN_INVALID, "alignment", CHANGE(f.c.alignment = 12)},
+    {"scale inf in f32", ATTN_INVALID, "scale",
+     CHANGE(f.c.flags = ATTN_SCALE_GIVEN; f.c.scale = -1e39)},
     {"scale NaN", ATTN_INVALID, "scale", CHANGE(f.c.flags = ATTN_SCALE_GIVEN; f.c.scale = nan_)},
     {"scale inf", ATTN_INVALID, "scale", CHANGE(f.c.flags = ATTN_SCALE_GIVEN; f.c.scale = inf_)},
     {"scale without its flag", ATTN_INVALID, "scale", CHANGE(f.c.scale = 0.5)},
@@ -160,6 +170,7 @@ const Refusal refusals[] = {
      CHANGE(f.c.v_scale = f.other(ATTN_F32, {2, 4, 2}))},
     {"v_scale f16", ATTN_DTYPE, "v_scale", CHANGE(f.c.v_scale = f.other(ATTN_F16, {1}))},
     {"blocks of size 0", ATTN_INVALID, "attn_blocks", CHANGE(f.blocks.size = 0)},
+    {"blocks.reserved", ATTN_INVALID, "blocks.reserved", CHANGE(f.blocks.reserved = 7)},
     {"bm 0", ATTN_INVALID, "blocks.bm", CHANGE(f.blocks.bm = 0)},
     {"bn negative", ATTN_INVALID, "blocks.bn", CHANGE(f.blocks.bn = -4)},
     {"no counts", ATTN_INVALID, "blocks.counts", CHANGE(f.blocks.counts = nullptr)},
@@ -377,6 +388,16 @@ TEST_CASE("a run within its plan") {
         {"no data", ATTN_INVALID, "q", CHANGE(f.q->t.data = nullptr)},
         {"no data to write", ATTN_INVALID, "dv", CHANGE(f.dv->t.data = nullptr)},
         {"misaligned", ATTN_LAYOUT, "k", CHANGE(f.k->t.byte_offset = 2)},
+        {"below 16 bytes", ATTN_LAYOUT, "dv", CHANGE(f.dv->t.byte_offset = 8)},
+        {"a smaller promise", ATTN_MISMATCH, "alignment", CHANGE(f.c.alignment = 8)},
+        {"one scale for all heads", ATTN_MISMATCH, "k_scale",
+         CHANGE(f.c.k_scale = f.other(ATTN_F32, {1}))},
+        {"a scale per head, not per block", ATTN_MISMATCH, "v_scale",
+         CHANGE(f.c.v_scale = f.other(ATTN_F32, {2, 2}))},
+        {"blocks' scales per key head", ATTN_MISMATCH, "v_scale",
+         CHANGE(f.c.v_scale = f.other(ATTN_F32, {2, 2, 1}))},
+        {"a seed in memory", ATTN_MISMATCH, "seed_at",
+         CHANGE(static const uint64_t seed = 1; f.c.seed_at = &seed)},
     };
     for (const Refusal &r : mismatches) {
         CAPTURE(r.what);
@@ -479,8 +500,14 @@ TEST_CASE("plan_info counts blocks, pairs and bytes") {
         REQUIRE(info.bytes == 4 * 3 * n * (forward + (direction == ATTN_FORWARD ? 0 : grads)));
         attn_plan_release(plan);
     }
-    info.size = 0;
+    const Variant low("s > 1");
     attn_plan *plan = nullptr;
+    REQUIRE(attn_plan_new(device.d, ATTN_FORWARD, &call.c, low.v, &plan) == ATTN_OK);
+    REQUIRE(attn_plan_query(plan, &info) == ATTN_OK);
+    REQUIRE(info.blocks_part == 9);
+    REQUIRE(info.blocks_full == 0);
+    attn_plan_release(plan);
+    info.size = 0;
     REQUIRE(attn_plan_new(device.d, ATTN_FORWARD, &call.c, nullptr, &plan) == ATTN_OK);
     REQUIRE(attn_plan_query(plan, &info) == ATTN_INVALID);
     REQUIRE(attn_plan_query(plan, nullptr) == ATTN_INVALID);
@@ -489,6 +516,40 @@ TEST_CASE("plan_info counts blocks, pairs and bytes") {
     attn_plan_release(plan);
     attn_plan_release(plan);
     attn_plan_release(nullptr);
+}
+
+TEST_CASE("long sequences have larger blocks, counted once") {
+    const Device device("cpu");
+    const Variant mask("k <= q && (q - k < 4096 || (q / 64 + k / 64) * 3 % 7 < 2)");
+    Call call;
+    call.B = call.H = call.HK = call.D = call.DV = 1;
+    call.NQ = call.NK = 131072;
+    call.fill();
+    attn_plan *plan = nullptr;
+    REQUIRE(attn_plan_new(device.d, ATTN_FORWARD, &call.c, mask.v, &plan) == ATTN_OK);
+    attn_plan_info info[8] = {};
+    std::vector<std::thread> threads;
+    for (attn_plan_info &one : info) {
+        one.size = sizeof one;
+        threads.emplace_back([plan, &one] { attn_plan_query(plan, &one); });
+    }
+    for (std::thread &t : threads) {
+        t.join();
+    }
+    REQUIRE(info[0].block == 512);
+    REQUIRE(info[0].blocks == 65536);
+    REQUIRE(info[0].blocks_part > 256);
+    REQUIRE(info[0].blocks_part + info[0].blocks_full <= 257 * 256 / 2);
+    for (const attn_plan_info &one : info) {
+        REQUIRE(std::memcmp(&one, &info[0], sizeof one) == 0);
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < 10000; i++) {
+        REQUIRE(attn_plan_query(plan, &info[0]) == ATTN_OK);
+    }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    CHECK(seconds.count() < 1); // a count takes milliseconds
+    attn_plan_release(plan);
 }
 
 TEST_CASE("devices: the list, opening, memory, streams") {
@@ -501,6 +562,7 @@ TEST_CASE("devices: the list, opening, memory, streams") {
     REQUIRE(std::string(list[2].name) == "cuda:0");
     REQUIRE(std::string(list[3].name) == "hip:0");
     for (int i = 0; i < n; i++) {
+        REQUIRE(list[i].index == 0);
         attn_device *d = nullptr;
         const int here = list[i].missing[0] == 0;
         REQUIRE(here == (i < 2));
@@ -514,6 +576,10 @@ TEST_CASE("devices: the list, opening, memory, streams") {
     REQUIRE(attn_device_list(nullptr, 0) == 4);
     list[0].size = 0;
     REQUIRE(attn_device_list(list, 8) == ATTN_INVALID);
+    REQUIRE(attn_device_list(nullptr, -1) == ATTN_INVALID);
+    REQUIRE(std::string(attn_error_arg()) == "capacity");
+    REQUIRE(attn_device_list(nullptr, 1) == ATTN_INVALID);
+    REQUIRE(std::string(attn_error_arg()) == "list");
     attn_device *d = nullptr;
     REQUIRE(attn_device_open("abacus", nullptr, &d) == ATTN_DEVICE);
     REQUIRE(std::strstr(attn_error(), "abacus") != nullptr);

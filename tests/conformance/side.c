@@ -191,18 +191,6 @@ static uint32_t alignment_of(const point *p) {
 }
 
 /* -- The call ---------------------------------------------------------------------------------- */
-/* 16 bytes where every tensor begins at the first byte of its memory, else none. */
-static uint32_t promise(const point *p) {
-    const int64_t layouts[] = {p->lq, p->lk, p->lv, p->lo, p->ldo, p->lg};
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        if (layouts[i] == LAYOUT_ODD || layouts[i] == LAYOUT_REVERSED ||
-            layouts[i] == LAYOUT_HUGE) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static void set_scalars(attn_call *c, const point *p) {
     *c = (attn_call){.size = sizeof *c,
                      .dropout = p->dropout,
@@ -220,7 +208,6 @@ static void set_scalars(attn_call *c, const point *p) {
                      .nk = p->tk};
     c->flags = (p->det ? ATTN_DETERMINISTIC : 0u) | (p->inv ? ATTN_BATCH_INVARIANT : 0u) |
                (p->top_left ? ATTN_TOP_LEFT : 0u);
-    c->alignment = promise(p);
     if (p->scale == p->scale) {
         c->flags |= ATTN_SCALE_GIVEN;
         c->scale = p->scale;
@@ -242,7 +229,9 @@ void side_wire(side *s) {
         c->blocks = &s->blocks;
     }
     if (s->t[ROLE_SEED].device) {
-        c->seed_at = s->t[ROLE_SEED].t.data;
+        static const uint64_t planned; /* a plan asks whether there is one */
+        const void *const seed = s->t[ROLE_SEED].memory;
+        c->seed_at = seed ? seed : &planned;
     }
     c->captures = s->capture;
 }
