@@ -4,9 +4,8 @@
    mapped privately: its tensors may be written to, which changes memory, never the file. A tensor
    that does not lie at a multiple of its element's size is copied when the file is opened.
 
-       open/parse -> attn__npy_parse or attn__safetensors_parse -> entries, every range inside the
-   bytes
-                  -> align: what is misaligned moves to `copy` */
+       open, parse -> attn__npy_parse, attn__safetensors_parse: entries, every range in the bytes
+                   -> align: what is misaligned moves to `copy` */
 #define _GNU_SOURCE
 #include "file.h"
 
@@ -19,8 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* -- Helpers of the readers ----------------------------------------------------------------------
- */
+/* -- Helpers of the readers -------------------------------------------------------------------- */
 
 int64_t attn__file_bytes(int ndim, const int64_t *shape, int64_t element) {
     int64_t bytes = element;
@@ -99,8 +97,7 @@ int attn__whole(attn__cursor *c, int64_t *x) {
     return c->p > first;
 }
 
-/* -- Open
- * ------------------------------------------------------------------------------------------ */
+/* -- Open -------------------------------------------------------------------------------------- */
 
 /* Copies tensors that lie at odd addresses, each to a multiple of 64 bytes. */
 static int align(attn_file *file) {
@@ -147,10 +144,11 @@ static int map(attn_file *file, const char *path) {
         }
         return attn__fail(ATTN_IO, "path", "%s cannot be opened: %s", path, strerror(error));
     }
-    if (!S_ISREG(info.st_mode) || info.st_size == 0) {
+    const int regular = S_ISREG(info.st_mode);
+    if (!regular || info.st_size == 0) {
         close(fd);
-        return attn__fail(info.st_size ? ATTN_IO : ATTN_PARSE, "path", "%s is %s", path,
-                          S_ISREG(info.st_mode) ? "empty" : "not a regular file");
+        return attn__fail(regular ? ATTN_PARSE : ATTN_IO, "path", "%s is %s", path,
+                          regular ? "empty" : "not a regular file");
     }
     file->size = (size_t)info.st_size;
     void *const at =
@@ -174,6 +172,9 @@ static attn_file *file_new(const char *label, const char *arg) {
 }
 
 int attn_file_open(const char *path, attn_file **out) {
+    if (out) {
+        *out = NULL;
+    }
     if (!path || !out) {
         return attn__fail(ATTN_INVALID, path ? "file" : "path", "%s is NULL",
                           path ? "file" : "path");
@@ -196,6 +197,9 @@ int attn_file_open(const char *path, attn_file **out) {
 }
 
 int attn_file_parse(const char *kind, const void *bytes, size_t n, attn_file **out) {
+    if (out) {
+        *out = NULL;
+    }
     const int npy = kind && strcmp(kind, "npy") == 0;
     if (!npy && !(kind && strcmp(kind, "safetensors") == 0)) {
         return attn__fail(ATTN_INVALID, "kind",
@@ -268,11 +272,9 @@ void attn_file_release(attn_file *file) {
     free(file);
 }
 
-/* -- Save
- * ------------------------------------------------------------------------------------------ */
+/* -- Save -------------------------------------------------------------------------------------- */
 
 int attn__save_check(const attn_tensor *tensor, const char *name) {
-    static const struct attn_device host = {.kind = 1, .name = "cpu"};
     if (!tensor) {
         return attn__fail(ATTN_INVALID, name, "%s is NULL", name);
     }
@@ -280,7 +282,7 @@ int attn__save_check(const attn_tensor *tensor, const char *name) {
         return attn__fail(ATTN_SHAPE, name, "%s has rank %d; 0 to %d is allowed", name,
                           tensor->ndim, ATTN__FILE_RANK);
     }
-    return attn__tensor_check(&host, tensor, name, 0);
+    return attn__tensor_check(NULL, tensor, name, 0);
 }
 
 static int io_error(const char *path, const char *verb) {

@@ -58,9 +58,8 @@ typedef struct attn__cursor {
     attn_file *file;
 } attn__cursor;
 void attn__space(attn__cursor *c); /* passes over spaces, tabs and line ends */
-int attn__take(attn__cursor *c,
-               char x); /* passes over spaces and x, if x is next; else returns 0 */
-int attn__whole(attn__cursor *c, int64_t *x); /* spaces and decimal digits; 0: none, or too many */
+int attn__take(attn__cursor *c, char x); /* the same and x; 0: x is not next */
+int attn__whole(attn__cursor *c, int64_t *x); /* the same and digits; 0: none, or too many */
 
 /* Writing: to a temporary name beside `path`, renamed by attn__save_end. */
 typedef struct attn__save {

@@ -19,8 +19,7 @@ static int damaged(const attn_file *file, const char *what) {
     return attn__fail(ATTN_PARSE, file->arg, "%s is no sound .npy file: %s", file->label, what);
 }
 
-/* -- Reading the header
- * ---------------------------------------------------------------------------- */
+/* -- Reading the header ------------------------------------------------------------------------ */
 
 static int take_word(attn__cursor *c, const char *word) {
     const size_t n = strlen(word);
@@ -116,8 +115,7 @@ static int header(attn__cursor *c, attn__entry *e, int *fortran) {
     return ATTN_OK;
 }
 
-/* -- Types
- * ------------------------------------------------------------------------------------------ */
+/* -- Types ------------------------------------------------------------------------------------- */
 
 /* numpy has no bf16 and no 8-bit floats. The first character of a descr is the byte order. */
 static const struct {
@@ -200,8 +198,7 @@ int attn__npy_parse(attn_file *file) {
     return ATTN_OK;
 }
 
-/* -- Saving
- * ------------------------------------------------------------------------------------------ */
+/* -- Saving ------------------------------------------------------------------------------------ */
 
 /* Magic, version 1.0, length and header, padded so that the data begins at a multiple of 64. */
 static size_t make_header(const attn_tensor *t, const char *descr, char *to, size_t room) {

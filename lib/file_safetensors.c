@@ -44,8 +44,7 @@ static int damaged(const attn_file *file, const char *what) {
                       what);
 }
 
-/* -- JSON
- * --------------------------------------------------------------------------------------------- */
+/* -- JSON -------------------------------------------------------------------------------------- */
 
 static int hex4(attn__cursor *c, uint32_t *x) {
     *x = 0;
@@ -158,8 +157,7 @@ static int numbers(attn__cursor *c, int64_t *x, int most) {
     return attn__take(c, ']') ? n : -1;
 }
 
-/* -- The header
- * --------------------------------------------------------------------------------------- */
+/* -- The header -------------------------------------------------------------------------------- */
 
 /* "name" and the colon behind it; the name is malloc'ed. */
 static int label(attn__cursor *c, char **name) {
@@ -298,16 +296,15 @@ static int header(attn__cursor *c, size_t total) {
     return c->p == c->end ? ATTN_OK : damaged(c->file, "its header has more after its end");
 }
 
-/* -- The whole
- * ------------------------------------------------------------------------------------------ */
+/* -- The whole --------------------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b) {
     return strcmp((*(const attn__entry *const *)a)->name, (*(const attn__entry *const *)b)->name);
 }
 
 static int by_place(const void *a, const void *b) {
-    const attn__entry *const x = *(const attn__entry *const *)a, *const y =
-                                                                     *(const attn__entry *const *)b;
+    const attn__entry *const x = *(const attn__entry *const *)a;
+    const attn__entry *const y = *(const attn__entry *const *)b;
     if (x->data != y->data) {
         return x->data < y->data ? -1 : 1;
     }
