@@ -363,9 +363,11 @@ RULE(eq) {
     const int same = a[0].lo == a[0].hi && a[1].lo == a[1].hi && a[0].lo == a[1].lo;
     return truth(a[0].lo <= a[1].hi && a[1].lo <= a[0].hi, either_nan(a) || !same);
 }
-RULE(not ) {
+// clang-format off
+RULE(not) {
     return (void)type, truth(!a->lo, a->hi != 0);
 }
+// clang-format on
 RULE(ne) {
     const range equal = range_eq(type, a);
     return range_not(type, &equal);

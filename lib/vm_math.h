@@ -282,7 +282,7 @@ static inline float vm_pow(float x, float y) {
     return y == 0.0f || x == 1.0f ? 1.0f : x < 0.0f && !whole ? NAN : signed_size;
 }
 
-/* -- f32 remainders: exact in double while the quotient is below 2^29, else by libm, also exact  */
+/* -- f32 remainders: exact, in double while the quotient is below 2^29, else by libm ----------- */
 
 static inline int vm_fmod_far(float x, float y) {
     return !((double)vm_abs(x) < (double)vm_abs(y) * 0x1p29 && vm_abs(y) < INFINITY);
@@ -307,6 +307,7 @@ static inline float vm_to_mod(float r, float y) {
 /* X(op, argument type, result, argument, value): `f` and `i` say which member of attn__val32
    counts; the arguments are a, b, c. Bools follow the i32 rule. select moves bits.
    Y(op, argument type, result, argument, far, fast, slow): slow where far, else fast. */
+// clang-format off
 #define VM_RULES(X, Y)                                                                             \
     X(neg, F32, f, f, -a)                                                                          \
     X(neg, I32, i, i, vm_wrap(0u - (uint32_t)a))                                                   \
@@ -316,8 +317,8 @@ static inline float vm_to_mod(float r, float y) {
     X(add, I32, i, i, vm_wrap((uint32_t)a + (uint32_t)b))                                          \
     X(sub, F32, f, f, a - b)                                                                       \
     X(sub, I32, i, i, vm_wrap((uint32_t)a - (uint32_t)b))                                          \
-    X(mul, F32, f, f, a *b)                                                                        \
-    X(mul, I32, i, i, vm_wrap((uint32_t)a *(uint32_t)b))                                           \
+    X(mul, F32, f, f, a * b)                                                                       \
+    X(mul, I32, i, i, vm_wrap((uint32_t)a * (uint32_t)b))                                          \
     X(div, F32, f, f, a / b)                                                                       \
     X(floordiv, I32, i, i, vm_floordiv(a, b))                                                      \
     Y(mod, F32, f, f, vm_fmod_far(a, b), vm_to_mod(vm_fmod_fast(a, b), b),                         \
@@ -340,7 +341,7 @@ static inline float vm_to_mod(float r, float y) {
     Y(cos, F32, f, f, vm_sin_far(a), vm_sin_fast(a, 1), vm_sin_slow(a, 1))                         \
     X(floor, F32, f, f, vm_floor(a))                                                               \
     X(ceil, F32, f, f, vm_ceil(a))                                                                 \
-    X(band, I32, i, i, a &b)                                                                       \
+    X(band, I32, i, i, a & b)                                                                      \
     X(bor, I32, i, i, a | b)                                                                       \
     X(bxor, I32, i, i, a ^ b)                                                                      \
     X(bnot, I32, i, i, ~a)                                                                         \
@@ -355,11 +356,12 @@ static inline float vm_to_mod(float r, float y) {
     X(eq, I32, i, i, a == b)                                                                       \
     X(ne, F32, i, f, a != b)                                                                       \
     X(ne, I32, i, i, a != b)                                                                       \
-    X(and, I32, i, i, a &b)                                                                        \
+    X(and, I32, i, i, a & b)                                                                       \
     X(or, I32, i, i, a | b)                                                                        \
     X(not, I32, i, i, a ^ 1)                                                                       \
     X(select, I32, i, i, a ? b : c)                                                                \
     X(float, I32, f, i, (float)a)                                                                  \
     X(int, F32, i, f, vm_int(a))
+// clang-format on
 
 #endif
