@@ -74,6 +74,10 @@ static int bind_grad(const place *at, const attn_capture *c, int planning, attn_
 static int bind_number(const place *at, double number, attn__bound *to) {
     to->type = at->symbol->type == VT_F32 ? ATTN_F32 : ATTN_I32;
     to->f = (float)number;
+    if (at->symbol->type == VT_F32 && isfinite(number) && isinf(to->f)) {
+        return attn__fail(ATTN_CAPTURE, at->arg, "%s is %g, which does not fit f32", at->arg,
+                          number);
+    }
     if (at->symbol->type == VT_BOOL) {
         to->type = ATTN_BOOL;
         to->i = number != 0;
@@ -82,7 +86,7 @@ static int bind_number(const place *at, double number, attn__bound *to) {
             return attn__fail(ATTN_CAPTURE, at->arg, "%s is %g; %s is an i32 parameter", at->arg,
                               number, at->symbol->name);
         }
-        to->i = (int32_t)number;
+        to->i = attn__clamp((int32_t)number, at->symbol);
     }
     return ATTN_OK;
 }

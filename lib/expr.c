@@ -32,9 +32,13 @@ const char *attn__vt_name(int type) {
     return names[type];
 }
 
-int attn__graph_init(attn_graph *g) {
+int attn__vt_public(int type) {
+    static const int types[] = {ATTN_BOOL, ATTN_I32, ATTN_F32};
+    return types[type];
+}
+
+void attn__graph_init(attn_graph *g) {
     memset(g, 0, sizeof *g);
-    return ATTN_OK;
 }
 
 void attn__graph_clear(attn_graph *g) {
@@ -82,13 +86,9 @@ static int graph_grow(attn_graph *g) {
     return ATTN_OK;
 }
 
-static int has_args(int op) {
-    return op != OP_leaf && op != OP_const && op != OP_param;
-}
-
 int attn__node_add(attn_graph *g, attn__node node) {
     node.height = 0;
-    for (int i = 0; has_args(node.op) && i < node.n; i++) {
+    for (int i = 0; attn__has_args(&node) && i < node.n; i++) {
         const int below = g->node[node.u.arg[i]].height;
         if (node.height <= below) {
             node.height = (uint8_t)(below < 255 ? below + 1 : 255);
@@ -274,7 +274,7 @@ static int node_fits(const attn_graph *g, int at) {
     if (node->type > VT_F32 || node->n > ATTN__MAX_RANK) {
         return 0;
     }
-    for (int i = 0; has_args(node->op) && i < ATTN__MAX_RANK; i++) {
+    for (int i = 0; attn__has_args(node) && i < ATTN__MAX_RANK; i++) {
         const int arg = node->u.arg[i];
         if (i < node->n ? arg < 0 || arg >= at : arg != -1) {
             return 0;

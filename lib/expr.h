@@ -48,8 +48,8 @@
     X(sqrt,     "sqrt",     1, F_F,   0.5, "square root") \
     X(sin,      "sin",      1, F_F,   4,   "sine; x in radians") \
     X(cos,      "cos",      1, F_F,   4,   "cosine; x in radians") \
-    X(floor,    "floor",    1, F_F,   0,   "largest whole number <= x") \
-    X(ceil,     "ceil",     1, F_F,   0,   "smallest whole number >= x") \
+    X(floor,    "floor",    1, F_F,   0,   "largest whole number <= x; an i32 stays what it is") \
+    X(ceil,     "ceil",     1, F_F,   0,   "smallest whole number >= x; an i32 stays what it is") \
     X(band,     "band",     2, II_I,  0,   "bitwise and") \
     X(bor,      "bor",      2, II_I,  0,   "bitwise or") \
     X(bxor,     "bxor",     2, II_I,  0,   "bitwise exclusive or") \
@@ -81,24 +81,24 @@
     X(nh,    I32, "query heads") \
     X(hk,    I32, "key/value heads") \
     X(batch, I32, "batch size")
-// clang-format on
 
 enum attn__op {
 #define X(name, ...) OP_##name,
     ATTN_OPS(X)
 #undef X
-        OP_leaf, /* sym: enum attn__leaf */
-    OP_const,    /* value: f or i, by type */
-    OP_param,    /* sym: symbol */
-    OP_load,     /* sym: symbol, arg[0..n): i32 indices; outside the tensor 0 */
+    OP_leaf,  /* sym: enum attn__leaf */
+    OP_const, /* value: f or i, by type */
+    OP_param, /* sym: symbol */
+    OP_load,  /* sym: symbol, arg[0..n): i32 indices; outside the tensor 0 */
     OP_COUNT
 };
 enum attn__leaf {
 #define X(name, ...) LEAF_##name,
     ATTN_LEAVES(X)
 #undef X
-        LEAF_COUNT
+    LEAF_COUNT
 };
+// clang-format on
 enum { ATTN__MAX_RANK = 4, ATTN__MAX_NODES = 20000, ATTN__MAX_SYMBOLS = 64, ATTN__NAME = 48 };
 /* Node types in memory; the public numbers are attn_type's. */
 enum attn__vt { VT_BOOL, VT_I32, VT_F32 };
@@ -116,12 +116,23 @@ typedef struct attn__node {
     } u;
 } attn__node;
 
+/* u.arg counts. */
+static inline int attn__has_args(const attn__node *node) {
+    return node->op != OP_leaf && node->op != OP_const && node->op != OP_param;
+}
+
 typedef struct attn__symbol {
     char name[ATTN__NAME];
     uint8_t type, rank; /* enum attn__vt; 0 = parameter */
-    uint8_t bounded;    /* lo, hi are declared */
+    uint8_t bounded;    /* lo, hi are declared: what is read is clamped to them */
     int32_t lo, hi;
 } attn__symbol;
+
+/* What is read of an i32 tensor or parameter. */
+static inline int32_t attn__clamp(int32_t x, const attn__symbol *s) {
+    x = s->bounded && x < s->lo ? s->lo : x;
+    return s->bounded && x > s->hi ? s->hi : x;
+}
 
 struct attn_graph {
     attn__node *node;
@@ -142,7 +153,7 @@ struct attn_variant {
 };
 
 /* -- expr.c, expr_op.c, expr_fold.c: construction; all return a node number or a status -------- */
-int attn__graph_init(attn_graph *g);
+void attn__graph_init(attn_graph *g);
 void attn__graph_clear(attn_graph *g);
 int attn__node_add(attn_graph *g, attn__node node); /* shares; no folding, no checks */
 int attn__op(attn_graph *g, int op, int a, int b, int c); /* checks, promotes, folds, shares */
@@ -183,6 +194,7 @@ typedef struct attn__op_info {
 extern const attn__op_info attn__ops[]; /* indexed by enum attn__op, up to OP_leaf */
 extern const char *const attn__leaf_names[LEAF_COUNT];
 const char *attn__vt_name(int type); /* "bool", "i32", "f32" */
+int attn__vt_public(int type);       /* ATTN_BOOL, ATTN_I32, ATTN_F32 */
 int attn__reserved(const char *name, size_t length); /* 1: cannot name a tensor or parameter */
 /* An order of nodes that depends on what they are, not on their numbers: < 0, 0, > 0. */
 int attn__compare(const attn_graph *g, int a, int b);
@@ -199,10 +211,11 @@ int attn__print(const attn_graph *g, int score, int mask, char **text);
 int attn__print_node(const attn_graph *g, int node, char **text);
 int attn__parse(const char *text, attn_graph *g, int *root);
 /* Shortest decimal text that reads back to the same f32, and the f32 of a decimal text; both with a
-   '.' in every locale. float_parse: ATTN_PARSE if it does not fit. */
-enum { ATTN__FLOAT_TEXT = 32 };
+   '.' in every locale. float_parse takes up to ATTN__FLOAT_LENGTH characters; an infinity: the
+   number does not fit. */
+enum { ATTN__FLOAT_TEXT = 32, ATTN__FLOAT_LENGTH = 100 };
 void attn__float_text(float x, char text[ATTN__FLOAT_TEXT]);
-int attn__float_parse(const char *text, size_t length, float *x);
+float attn__float_parse(const char *text, size_t length);
 
 /* -- Values of what a variant reads ------------------------------------------------------------ */
 /* One value per symbol, in the graph's order. Offsets in elements; n and st by index position. */
@@ -236,7 +249,8 @@ typedef union attn__val {
 /* Evaluates nodes 0..root that are marked in `need` (NULL: all), into val[0..root]. */
 void attn__eval(const attn_graph *g, const uint8_t *need, int root, double s, const attn__env *env,
                 const attn__bound *bound, attn__val *val);
-void attn__need(const attn_graph *g, int root, uint8_t *need); /* marks what root depends on */
+/* need[0..g->n): 1 for what some of n roots depend on. */
+void attn__need(const attn_graph *g, const int32_t *roots, int n, uint8_t *need);
 /* One op on f32 and i32 operands, bit for bit what vm computes; folding uses it. */
 typedef union attn__val32 {
     float f;
@@ -255,6 +269,7 @@ typedef struct attn__range {
 typedef struct attn__box {
     attn__range leaf[LEAF_COUNT]; /* s too */
     const attn__bound *bound;     /* NULL or data NULL: symbols have their declared bounds */
+    int32_t no_overflow;          /* 1: i32 operations do not overflow, as in every plan */
 } attn__box;
 /* Every leaf with its widest legal range, s with NaN: a caller narrows what it knows. `bound` may be
    NULL. */
@@ -266,7 +281,9 @@ static inline void attn__box_set(attn__box *box, int leaf, double lo, double hi)
 /* range[0..root] of every node, which is the caller's. */
 void attn__ranges(const attn_graph *g, int root, const attn__box *box, attn__range *range);
 enum attn__class { CLASS_NONE, CLASS_PART, CLASS_FULL };
-/* The class of `mask` over the box, exact as far as intervals with refinement go. */
+/* The class of `mask` over the box, exact as far as intervals with refinement go; CLASS_PART for a
+   mask of more than ATTN__CLASS_NODES nodes. Allocates nothing. */
+enum { ATTN__CLASS_NODES = 768 };
 int attn__class(const attn_graph *g, int mask, const attn__box *box);
 /* ATTN_VARIANT with a sentence if an i32 operation may overflow within the box. Only a refusal
    allocates; `scratch` has attn__overflow_scratch bytes, aligned to 8. */

@@ -15,14 +15,12 @@
    No number is used again, so a later look-up knows whether the judgement still holds. */
 #include "expr_range.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
     FACTS = 48,           /* more are forgotten: less exact, never wrong */
     DEPTH = 200,          /* of nested nodes; beyond it no condition is assumed */
     BUDGET = 8,           /* judgements for each node, on average */
-    SMALL = 768,          /* nodes that need no malloc */
     SYMBOLS = LEAF_COUNT, /* stands for what loads and parameters give */
     ORIGINS
 };
@@ -67,9 +65,6 @@ static attn__range between(double lo, double hi) {
 /* Nothing: what is judged cannot happen. */
 static attn__range nothing(int type) {
     return type == VT_BOOL ? between(1, 0) : between(INFINITY, -INFINITY);
-}
-static int is_end(const attn__node *node) {
-    return node->op == OP_leaf || node->op == OP_const || node->op == OP_param;
 }
 
 /* -- Facts ------------------------------------------------------------------------------------- */
@@ -173,7 +168,7 @@ static attn__range look_new(judge *j, int n) {
     case OP_select: return look_select(j, node);
     default: break;
     }
-    for (int i = 0; !is_end(node) && i < node->n; i++) {
+    for (int i = 0; attn__has_args(node) && i < node->n; i++) {
         arg[i] = look(j, node->u.arg[i]);
         if (arg[i].lo > arg[i].hi) {
             return nothing(node->type);
@@ -365,7 +360,7 @@ static int narrow(judge *j, int n, attn__range to) {
         return 1;
     }
     learn(j, n, -1, r);
-    if (is_end(node) || node->op == OP_load || j->depth >= DEPTH || j->budget <= 0) {
+    if (!attn__has_args(node) || node->op == OP_load || j->depth >= DEPTH || j->budget <= 0) {
         return 1;
     }
     j->budget--;
@@ -394,7 +389,7 @@ static void mark_below(judge *j) {
         j->below[i] = (uint16_t)(node->op == OP_leaf                           ? 1 << node->sym
                                  : node->op == OP_load || node->op == OP_param ? 1 << SYMBOLS
                                                                                : 0);
-        for (int a = 0; !is_end(node) && a < node->n; a++) {
+        for (int a = 0; attn__has_args(node) && a < node->n; a++) {
             j->below[i] |= j->below[node->u.arg[a]];
         }
     }
@@ -412,31 +407,20 @@ static int judge_mask(judge *j, int mask, const attn__box *box) {
 }
 
 int attn__class(const attn_graph *g, int mask, const attn__box *box) {
-    const size_t n = (size_t)mask + 1;
-    attn__range small_value[SMALL], small_plain[SMALL];
-    int32_t small_key[SMALL];
-    uint16_t small_below[SMALL];
+    attn__range value[ATTN__CLASS_NODES], plain_value[ATTN__CLASS_NODES];
+    int32_t key[ATTN__CLASS_NODES];
+    uint16_t below[ATTN__CLASS_NODES];
     judge j;
-    j.g = g;
-    j.n = (int32_t)n;
-    j.now.n_facts = j.assumptions = j.depth = j.has_plain = 0;
-    j.budget = (int32_t)n * BUDGET + 64;
-    j.value = small_value;
-    j.plain = small_plain;
-    j.key = small_key;
-    j.below = small_below;
-    if (n <= SMALL) {
-        return judge_mask(&j, mask, box);
-    }
-    char *const memory = malloc(n * (2 * sizeof *j.value + sizeof *j.key + sizeof *j.below));
-    if (!memory) {
+    if (mask >= ATTN__CLASS_NODES) {
         return CLASS_PART;
     }
-    j.value = (attn__range *)memory;
-    j.plain = j.value + n;
-    j.key = (int32_t *)(j.plain + n);
-    j.below = (uint16_t *)(j.key + n);
-    const int class_ = judge_mask(&j, mask, box);
-    free(memory);
-    return class_;
+    j.g = g;
+    j.n = mask + 1;
+    j.now.n_facts = j.assumptions = j.depth = j.has_plain = 0;
+    j.budget = j.n * BUDGET + 64;
+    j.value = value;
+    j.plain = plain_value;
+    j.key = key;
+    j.below = below;
+    return judge_mask(&j, mask, box);
 }

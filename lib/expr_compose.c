@@ -1,19 +1,17 @@
-/* expr_compose.c: an expression becomes a variant (score and mask), variants
-   become one.
+/* expr_compose.c: an expression becomes a variant (score and mask), variants become one.
 
    Who calls it: variants.c (parse, compose, any) and graph.c (finish).
 
-   Splitting walks the selects at the root. An arm of -inf is masked there, and
-   the score needs no select for it:
+   Splitting walks the selects at the root. An arm of -inf is masked there, and the score needs no
+   select for it:
 
        c ? x : -inf               score x             mask c
        c ? (d ? x : -inf) : y     score c ? x : y     mask c ? d : true
        k <= q                     score s             mask k <= q
 
-   Composition runs left to right: scores chain, masks AND, and what a part
-   masked by a mask or by a score of -inf stays masked whatever the later parts
-   make of it. A final score of -inf is masked by whoever evaluates the variant.
- */
+   Composition runs left to right: scores chain, masks AND, and what a part masked by a mask or by a
+   score of -inf stays masked whatever the later parts make of it. A final score of -inf is masked
+   by whoever evaluates the variant. */
 #include "expr.h"
 
 #include <float.h>
@@ -21,9 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- Splitting
- * -----------------------------------------------------------------------------------
- */
+/* -- Splitting --------------------------------------------------------------------------------- */
 
 static int is_masked(const attn__node *node) {
     return node->op == OP_const && node->type == VT_F32 && node->u.value.f == -INFINITY;
@@ -34,8 +30,7 @@ static int is_bool(const attn_graph *g, int node, int value) {
            g->node[node].u.value.i == value;
 }
 
-/* Score and mask of a select from those of its arms; -1 as a score: masked
- * everywhere. */
+/* Score and mask of a select from those of its arms; -1 as a score: masked everywhere. */
 static int split_select(attn_graph *g, int condition, const int32_t score[2], const int32_t mask[2],
                         int32_t *score_out, int32_t *mask_out) {
     if (score[0] < 0 || score[1] < 0) {
@@ -48,8 +43,7 @@ static int split_select(attn_graph *g, int condition, const int32_t score[2], co
     return *mask_out;
 }
 
-/* Scores and masks of the nodes of select trees, from below; `live` marks the
- * trees. */
+/* Scores and masks of the nodes of select trees, from below; `live` marks the trees. */
 static int split_number(attn_graph *g, int root, const uint8_t *live, int32_t *score,
                         int32_t *mask) {
     const int yes = attn__const_b(g, 1), no = attn__const_b(g, 0);
@@ -109,13 +103,10 @@ int attn__split(attn_graph *g, int root, int *score, int *mask) {
     return ATTN_OK;
 }
 
-/* -- The frozen variant
- * ---------------------------------------------------------------------------
- */
+/* -- The frozen variant ------------------------------------------------------------------------ */
 
-/* Brings (score, mask) to the form that parsing the printed text would give:
-   the split of `mask ? score : -inf` until nothing changes; each round makes
-   the score smaller. */
+/* Brings (score, mask) to the form that parsing the printed text would give: the split of
+   `mask ? score : -inf` until nothing changes; each round makes the score smaller. */
 static int normalize(attn_graph *g, int *score, int *mask) {
     for (;;) {
         const int before[2] = {*score, *mask};
@@ -139,10 +130,8 @@ int attn__variant_new(attn_graph *g, int score, int mask, attn_variant **out) {
     }
     memset(v, 0, sizeof *v);
     v->refs = 1;
-    int status = attn__graph_init(&v->graph);
-    if (status >= 0) {
-        status = v->mask = attn__graph_import(&v->graph, g, mask, -1);
-    }
+    attn__graph_init(&v->graph);
+    int status = v->mask = attn__graph_import(&v->graph, g, mask, -1);
     if (status >= 0) {
         status = v->score = attn__graph_import(&v->graph, g, score, -1);
     }
@@ -157,9 +146,7 @@ int attn__variant_new(attn_graph *g, int score, int mask, attn_variant **out) {
     return ATTN_OK;
 }
 
-/* -- Composition
- * -----------------------------------------------------------------------------------
- */
+/* -- Composition ------------------------------------------------------------------------------- */
 
 static int check_parts(const attn_variant *const *parts, int n, attn_variant **variant) {
     if (n < 0 || (n > 0 && !parts) || !variant) {
@@ -175,11 +162,8 @@ static int check_parts(const attn_variant *const *parts, int n, attn_variant **v
     return ATTN_OK;
 }
 
-/* Positions and lengths, heads and batch entries that score_range reckons with. */
-static const double far = 0x1p30, many = 0x1p24;
-
-/* The range of a score over every pair, with a finite or NaN s: a pair whose q . k is -inf is
-   masked by itself. */
+/* The range of a score over every pair of every plan, with a finite or NaN s: a pair whose q . k is
+   -inf is masked by itself. */
 static int score_range(const attn_graph *g, int score, attn__range *range) {
     attn__range *const ranges =
         (attn__range *)attn__alloc((size_t)(score + 1) * sizeof *ranges, "a composition");
@@ -187,12 +171,8 @@ static int score_range(const attn_graph *g, int score, attn__range *range) {
         return ATTN_MEMORY;
     }
     attn__box box;
-    memset(&box, 0, sizeof box);
-    for (int leaf = 0; leaf < LEAF_COUNT; leaf++) {
-        const int is_place = leaf == LEAF_q || leaf == LEAF_k || leaf == LEAF_i ||
-                             leaf == LEAF_nq || leaf == LEAF_nk;
-        box.leaf[leaf] = (attn__range){leaf == LEAF_q ? -far : 0, is_place ? far : many, 0};
-    }
+    attn__box_init(&box, NULL);
+    box.no_overflow = 1;
     box.leaf[LEAF_s] = (attn__range){-(double)FLT_MAX, (double)FLT_MAX, 1};
     attn__ranges(g, score, &box, ranges);
     *range = ranges[score];
@@ -200,12 +180,11 @@ static int score_range(const attn_graph *g, int score, attn__range *range) {
     return ATTN_OK;
 }
 
-/* 1 if the parts after the i-th turn a score of -inf into -inf, whatever else
- * they read. */
+/* 1 if the parts after the i-th turn a score of -inf into -inf, whatever else they read. */
 static int keeps_masked(const attn_variant *const *parts, int i, int n) {
     attn_graph g;
     attn__range range;
-    ATTN_TRY(attn__graph_init(&g));
+    attn__graph_init(&g);
     int score = attn__const_f(&g, -INFINITY);
     while (++i < n && score >= 0) {
         score = attn__graph_import(&g, &parts[i]->graph, parts[i]->score, score);
@@ -216,9 +195,9 @@ static int keeps_masked(const attn_variant *const *parts, int i, int n) {
     return range.hi == -INFINITY && !range.nan;
 }
 
-/* mask = mask AND part.mask[s := score] AND (part.score[s := score] != -inf);
-   score = part.score[s := score]. The comparison is left out where the score
-   cannot be -inf, and where -inf stays -inf to the end, which masks as well. */
+/* mask = mask AND part.mask[s := score] AND (part.score[s := score] != -inf); score =
+   part.score[s := score]. The comparison is left out where the score cannot be -inf, and where -inf
+   stays -inf to the end, which masks as well. */
 static int compose_part(attn_graph *g, const attn_variant *const *parts, int i, int n, int *score,
                         int *mask) {
     const attn_variant *const part = parts[i];
@@ -244,10 +223,9 @@ static int compose_part(attn_graph *g, const attn_variant *const *parts, int i, 
     return *mask < 0 ? *mask : ATTN_OK;
 }
 
-int attn_variant_compose(const attn_variant *const *parts, int n, attn_variant **variant) {
-    ATTN_TRY(check_parts(parts, n, variant));
+static int compose(const attn_variant *const *parts, int n, attn_variant **variant) {
     attn_graph g;
-    ATTN_TRY(attn__graph_init(&g));
+    attn__graph_init(&g);
     int score = attn__leaf(&g, LEAF_s), mask = attn__const_b(&g, 1);
     int status = score < 0 ? score : mask;
     for (int i = 0; i < n && status >= 0; i++) {
@@ -276,13 +254,34 @@ static int any_mask(attn_graph *g, const attn_variant *const *parts, int n, int 
     return mask;
 }
 
-int attn_variant_any(const attn_variant *const *parts, int n, attn_variant **variant) {
-    ATTN_TRY(check_parts(parts, n, variant));
+static int any(const attn_variant *const *parts, int n, attn_variant **variant) {
     attn_graph g;
-    ATTN_TRY(attn__graph_init(&g));
+    attn__graph_init(&g);
     const int s = attn__leaf(&g, LEAF_s);
     const int mask = s < 0 ? s : any_mask(&g, parts, n, s);
     const int status = mask < 0 ? mask : attn__variant_new(&g, s, mask, variant);
     attn__graph_clear(&g);
     return status;
+}
+
+/* `variant` may be the place of a part: it is written last. */
+static int join(int (*how)(const attn_variant *const *, int, attn_variant **),
+                const attn_variant *const *parts, int n, attn_variant **variant) {
+    attn_variant *made = NULL;
+    int status = check_parts(parts, n, variant);
+    if (status >= 0) {
+        status = how(parts, n, &made);
+    }
+    if (variant) {
+        *variant = made;
+    }
+    return status;
+}
+
+int attn_variant_compose(const attn_variant *const *parts, int n, attn_variant **variant) {
+    return join(compose, parts, n, variant);
+}
+
+int attn_variant_any(const attn_variant *const *parts, int n, attn_variant **variant) {
+    return join(any, parts, n, variant);
 }

@@ -70,8 +70,7 @@ int32_t attn__fetch_i(const attn__bound *t, const attn__symbol *sym, int n, cons
     }
     int32_t x;
     memcpy(&x, p, sizeof x);
-    x = sym->bounded && x < sym->lo ? sym->lo : x;
-    return sym->bounded && x > sym->hi ? sym->hi : x;
+    return attn__clamp(x, sym);
 }
 
 /* -- The oracle: one function for each op ------------------------------------------------------ */
@@ -211,13 +210,14 @@ void attn__eval(const attn_graph *g, const uint8_t *need, int root, double s, co
     }
 }
 
-void attn__need(const attn_graph *g, int root, uint8_t *need) {
-    memset(need, 0, (size_t)root + 1);
-    need[root] = 1;
-    for (int i = root; i >= 0; i--) {
+void attn__need(const attn_graph *g, const int32_t *roots, int n, uint8_t *need) {
+    memset(need, 0, (size_t)g->n);
+    for (int i = 0; i < n; i++) {
+        need[roots[i]] = 1;
+    }
+    for (int i = g->n - 1; i >= 0; i--) {
         const attn__node *const node = &g->node[i];
-        const int leaf = node->op == OP_const || node->op == OP_leaf || node->op == OP_param;
-        for (int j = 0; need[i] && !leaf && j < node->n; j++) {
+        for (int j = 0; need[i] && attn__has_args(node) && j < node->n; j++) {
             need[node->u.arg[j]] = 1;
         }
     }

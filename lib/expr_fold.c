@@ -156,7 +156,11 @@ static int fold_sum(attn_graph *g, int op, int a, int b) {
     return op_of(g, b) == OP_neg ? attn__op(g, OP_add, a, arg_of(g, b, 0), -1) : ATTN__NO_FOLD;
 }
 
+/* A quotient of two i32 stays one even by 1: floor makes it a floordiv. */
 static int fold_product(attn_graph *g, int op, int a, int b) {
+    if (op == OP_div && op_of(g, a) == OP_float) {
+        return ATTN__NO_FOLD;
+    }
     if (is_i(g, b, 1) || is_f(g, b, 1)) {
         return a;
     }
@@ -193,11 +197,8 @@ static int unpromoted(attn_graph *g, int x) {
 /* floor and ceil of what is whole, and of a quotient of two i32. */
 static int fold_floor(attn_graph *g, int op, int x) {
     const int below = op_of(g, x);
-    if (below == OP_floor || below == OP_ceil) {
+    if (below == OP_floor || below == OP_ceil || below == OP_float) {
         return x;
-    }
-    if (below == OP_float) {
-        return arg_of(g, x, 0);
     }
     if (below != OP_div) {
         return ATTN__NO_FOLD;

@@ -233,11 +233,11 @@ static int add_site(attn__adjoint *a, int load) {
 
 static int add_sites(attn__adjoint *a) {
     const int n = a->score + 1;
-    uint8_t *const need = attn__alloc((size_t)n, "derivatives");
+    uint8_t *const need = attn__alloc((size_t)a->graph.n, "derivatives");
     if (!need) {
         return ATTN_MEMORY;
     }
-    attn__need(&a->graph, a->score, need);
+    attn__need(&a->graph, &a->score, 1, need);
     int count = 0, status = ATTN_OK;
     for (int i = 0; i < n; i++) {
         const attn__node *const node = &a->graph.node[i];
@@ -272,10 +272,8 @@ int attn__adjoint_new(const attn_variant *v, attn__adjoint **out) {
     if (!a) {
         return attn__fail(ATTN_MEMORY, "variant", "out of memory for the derivative of a variant");
     }
-    int status = attn__graph_init(&a->graph);
-    if (status >= 0) {
-        status = copy_graph(a, v);
-    }
+    attn__graph_init(&a->graph);
+    int status = copy_graph(a, v);
     if (status >= 0) {
         const int s = attn__leaf(&a->graph, LEAF_s);
         a->ds = s < 0 ? s : attn__derivative(&a->graph, a->score, s);

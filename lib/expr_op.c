@@ -118,9 +118,9 @@ int attn__op(attn_graph *g, int op, int a, int b, int c) {
     for (int i = 0; i < n; i++) {
         ATTN_TRY(arg[i]);
     }
-    /* float of an f32 and int of an i32 change nothing. */
-    if ((op == OP_float && g->node[a].type == VT_F32) ||
-        (op == OP_int && g->node[a].type == VT_I32)) {
+    /* float of an f32 changes nothing, nor do int, floor and ceil of an i32. */
+    const int whole = op == OP_int || op == OP_floor || op == OP_ceil;
+    if ((op == OP_float && g->node[a].type == VT_F32) || (whole && g->node[a].type == VT_I32)) {
         return a;
     }
     const int type = op_type(g, op, arg);
@@ -267,6 +267,11 @@ int attn__load(attn_graph *g, int symbol, const int32_t *index, int n) {
             }
             node.u.arg[i] = attn__op(g, OP_int, index[i], -1, -1);
             ATTN_TRY(node.u.arg[i]);
+            /* A promoted i32 is that i32 again, exact past 2^24. */
+            const attn__node *const whole = &g->node[node.u.arg[i]];
+            if (whole->op == OP_int && g->node[whole->u.arg[0]].op == OP_float) {
+                node.u.arg[i] = g->node[whole->u.arg[0]].u.arg[0];
+            }
         }
     }
     return attn__node_add(g, node);

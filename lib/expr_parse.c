@@ -37,12 +37,15 @@ static int parse_expr(parser *p);
 static int parse_number(parser *p, int negative) {
     const attn__token t = p->lex.now;
     int32_t i;
-    float f;
     ATTN_TRY(attn__next(&p->lex));
     if (attn__token_i32(&t, negative, &i)) {
         return attn__const_i(p->g, i);
     }
-    if (attn__float_parse(t.at, t.length, &f) < 0) {
+    if (t.length > ATTN__FLOAT_LENGTH) {
+        return attn__fail_at(&p->lex, t.at, "a number has at most 100 characters");
+    }
+    const float f = attn__float_parse(t.at, t.length);
+    if (isinf(f)) {
         return attn__fail_at(&p->lex, t.at, "this number does not fit f32");
     }
     return attn__const_f(p->g, negative ? -f : f);
@@ -297,13 +300,13 @@ static int parse_declaration(parser *p, int type) {
         }
         symbol.rank = (uint8_t)rank;
         ATTN_TRY(attn__expect(&p->lex, "]"));
-        if (attn__is(&p->lex, "in")) {
-            symbol.bounded = 1;
-            ATTN_TRY(attn__next(&p->lex));
-            ATTN_TRY(parse_i32(p, &symbol.lo));
-            ATTN_TRY(attn__expect(&p->lex, ".."));
-            ATTN_TRY(parse_i32(p, &symbol.hi));
-        }
+    }
+    if (attn__is(&p->lex, "in")) {
+        symbol.bounded = 1;
+        ATTN_TRY(attn__next(&p->lex));
+        ATTN_TRY(parse_i32(p, &symbol.lo));
+        ATTN_TRY(attn__expect(&p->lex, ".."));
+        ATTN_TRY(parse_i32(p, &symbol.hi));
     }
     ATTN_TRY(attn__symbol_add(p->g, &symbol));
     return attn__expect(&p->lex, ";");

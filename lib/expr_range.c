@@ -5,6 +5,7 @@
    load gives is known from its elements if they are bound and few, else from declared bounds. */
 #include "expr_range.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ void attn__box_init(attn__box *box, const attn__bound *bound) {
     }
     box->leaf[LEAF_s] = attn__range_all(VT_F32);
     box->bound = bound;
+    box->no_overflow = 0;
 }
 
 static attn__range single(double x) {
@@ -73,8 +75,8 @@ static void include_row(attn__range *r, const attn__symbol *s, const attn__bound
             lo = v < lo ? v : lo;
             hi = v > hi ? v : hi;
         }
-        include(r, s->bounded ? fmin(fmax(lo, s->lo), s->hi) : lo);
-        include(r, s->bounded ? fmin(fmax(hi, s->lo), s->hi) : hi);
+        include(r, attn__clamp(lo, s));
+        include(r, attn__clamp(hi, s));
     }
 }
 
@@ -104,16 +106,17 @@ static attn__range look_up(const attn__symbol *s, const attn__bound *t, int n, c
     return r.lo <= r.hi ? r : attn__range_all(VT_F32); /* nothing but NaN */
 }
 
+static attn__range declared(const attn__symbol *s) {
+    return s->bounded ? (attn__range){s->lo, s->hi, 0} : attn__range_all(s->type);
+}
+
 static attn__range range_load(const attn_graph *g, const attn__node *node, const attn__box *box,
                               const attn__range *index) {
     const attn__symbol *const s = &g->symbol[node->sym];
     const attn__bound *const t = box->bound ? &box->bound[node->sym] : NULL;
     int64_t first[ATTN__MAX_RANK], last[ATTN__MAX_RANK];
     int outside = !t;
-    attn__range r = attn__range_all(s->type);
-    if (s->type == VT_I32 && s->bounded) {
-        r = (attn__range){s->lo, s->hi, 0};
-    }
+    attn__range r = declared(s);
     if (t) {
         const double count = reach(t, node->n, index, first, last, &outside);
         if (count == 0) {
@@ -129,10 +132,10 @@ static attn__range range_load(const attn_graph *g, const attn__node *node, const
     return r;
 }
 
-static attn__range range_param(const attn__node *node, const attn__box *box) {
+static attn__range range_param(const attn_graph *g, const attn__node *node, const attn__box *box) {
     const attn__bound *const p = box->bound ? &box->bound[node->sym] : NULL;
     if (!p || !p->type) {
-        return attn__range_all(node->type);
+        return declared(&g->symbol[node->sym]);
     }
     return single(node->type == VT_F32 ? (double)p->f : p->i);
 }
@@ -145,7 +148,7 @@ attn__range attn__range_node(const attn_graph *g, int n, const attn__box *box,
     switch (node->op) {
     case OP_leaf: return box->leaf[node->sym];
     case OP_const: return single(node->type == VT_F32 ? (double)node->u.value.f : node->u.value.i);
-    case OP_param: return range_param(node, box);
+    case OP_param: return range_param(g, node, box);
     case OP_load: return range_load(g, node, box, arg);
     default: return attn__interval(node->op, g->node[node->u.arg[0]].type, arg);
     }
@@ -155,9 +158,8 @@ attn__range attn__range_node(const attn_graph *g, int n, const attn__box *box,
 static attn__range from_arguments(const attn_graph *g, int n, const attn__box *box,
                                   const attn__range *range) {
     const attn__node *const node = &g->node[n];
-    const int leaf = node->op == OP_leaf || node->op == OP_const || node->op == OP_param;
     attn__range arg[ATTN__MAX_RANK];
-    for (int i = 0; !leaf && i < node->n; i++) {
+    for (int i = 0; attn__has_args(node) && i < node->n; i++) {
         arg[i] = range[node->u.arg[i]];
     }
     return attn__range_node(g, n, box, arg);
@@ -165,17 +167,45 @@ static attn__range from_arguments(const attn_graph *g, int n, const attn__box *b
 
 void attn__ranges(const attn_graph *g, int root, const attn__box *box, attn__range *range) {
     for (int i = 0; i <= root; i++) {
-        range[i] = attn__range_wrap(g->node[i].type, from_arguments(g, i, box, range));
+        attn__range r = from_arguments(g, i, box, range);
+        if (box->no_overflow && g->node[i].type == VT_I32) {
+            r.lo = fmin(fmax(r.lo, INT32_MIN), INT32_MAX);
+            r.hi = fmin(fmax(r.hi, INT32_MIN), INT32_MAX);
+        }
+        range[i] = attn__range_wrap(g->node[i].type, r);
     }
 }
 
+/* How to compute the operation in f32: a constant with a fraction, or the promotion of an operand
+   that is not one already. */
+static int advise(const attn_graph *g, int n, char *advice, size_t capacity) {
+    const attn__node *const node = &g->node[n];
+    advice[0] = 0;
+    for (int i = node->n - 1; attn__has_args(node) && node->op != OP_load && i >= 0; i--) {
+        const attn__node *const arg = &g->node[node->u.arg[i]];
+        char *text = NULL;
+        ATTN_TRY(attn__print_node(g, node->u.arg[i], &text));
+        if (arg->op == OP_const) {
+            const char *const x = text + (node->op == OP_add && text[0] == '-'); /* x + -1: x - 1 */
+            snprintf(advice, capacity, ": write %.20s.0 for %.20s", x, x);
+            i = 0;
+        } else if (i == 0) {
+            snprintf(advice, capacity, ": write float(%.60s)%s", text,
+                     strlen(text) > 60 ? " ..." : "");
+        }
+        free(text);
+    }
+    return ATTN_OK;
+}
+
 static int overflow(const attn_graph *g, int n, const attn__range *r) {
-    char *text = NULL;
+    char *text = NULL, advice[128];
+    ATTN_TRY(advise(g, n, advice, sizeof advice));
     ATTN_TRY(attn__print_node(g, n, &text));
     const int status = attn__fail(ATTN_VARIANT, "variant",
                                   "the i32 expression `%.200s` may reach %.0f to %.0f, beyond i32; "
-                                  "declare bounds for what it loads, or compute it in f32",
-                                  text, r->lo, r->hi);
+                                  "declare bounds for what it reads, or compute it in f32%s",
+                                  text, r->lo, r->hi, advice);
     free(text);
     return status;
 }
@@ -186,8 +216,9 @@ size_t attn__overflow_scratch(const attn_graph *g) {
 
 int attn__check_overflow(const attn_graph *g, int root, const attn__box *box, void *scratch) {
     attn__range *const range = (attn__range *)scratch;
-    uint8_t *const need = (uint8_t *)(range + root + 1);
-    attn__need(g, root, need);
+    uint8_t *const need = (uint8_t *)(range + g->n);
+    const int32_t roots[] = {root};
+    attn__need(g, roots, 1, need);
     for (int i = 0; i <= root; i++) {
         const attn__range r = from_arguments(g, i, box, range);
         range[i] = attn__range_wrap(g->node[i].type, r);

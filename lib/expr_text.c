@@ -60,19 +60,14 @@ static const char *decimal_point(void) {
     return point && *point ? point : ".";
 }
 
-int attn__float_parse(const char *text, size_t length, float *x) {
-    char copy[128];
+float attn__float_parse(const char *text, size_t length) {
+    char copy[ATTN__FLOAT_LENGTH + 28]; /* a decimal point may have several bytes */
     const char *const dot = (const char *)memchr(text, '.', length);
     const int before = (int)(dot ? (size_t)(dot - text) : length);
     const int after = dot ? (int)length - before - 1 : 0;
-    const int n = snprintf(copy, sizeof copy, "%.*s%s%.*s", before, text,
-                           dot ? decimal_point() : "", after, dot ? dot + 1 : "");
-    if (n >= (int)sizeof copy) {
-        return attn__fail(ATTN_PARSE, "text", "a number has more than 100 digits");
-    }
-    *x = strtof(copy, NULL);
-    return isinf(*x) ? attn__fail(ATTN_PARSE, "text", "the number %s does not fit f32", copy)
-                     : ATTN_OK;
+    snprintf(copy, sizeof copy, "%.*s%s%.*s", before, text, dot ? decimal_point() : "", after,
+             dot ? dot + 1 : "");
+    return strtof(copy, NULL);
 }
 
 void attn__float_text(float x, char text[ATTN__FLOAT_TEXT]) {
@@ -98,10 +93,6 @@ void attn__float_text(float x, char text[ATTN__FLOAT_TEXT]) {
 
 /* -- Names ------------------------------------------------------------------------------------- */
 
-static int is_op(const attn__node *node) {
-    return node->op < OP_leaf || node->op == OP_load;
-}
-
 /* Counts in name[] how often everything below the roots is used. */
 static void count_uses(printer *p, const int32_t *roots, int n_roots) {
     for (int r = 0; r < n_roots; r++) {
@@ -109,7 +100,7 @@ static void count_uses(printer *p, const int32_t *roots, int n_roots) {
     }
     for (int at = p->g->n - 1; at >= 0; at--) {
         const attn__node *const node = &p->g->node[at];
-        for (int i = 0; p->name[at] && is_op(node) && i < node->n; i++) {
+        for (int i = 0; p->name[at] && attn__has_args(node) && i < node->n; i++) {
             p->name[node->u.arg[i]]++;
         }
     }
@@ -132,7 +123,7 @@ static void plan_names(printer *p, const int32_t *roots, int n_roots) {
         const int uses = p->name[at];
         int size = 1, height = 1;
         p->name[at] = 0;
-        for (int i = 0; uses && is_op(node) && i < node->n; i++) {
+        for (int i = 0; uses && attn__has_args(node) && i < node->n; i++) {
             const int arg = node->u.arg[i];
             size += p->name[arg] ? 1 : p->size[arg];
             if (!p->name[arg] && height <= p->height[arg]) {
@@ -141,7 +132,7 @@ static void plan_names(printer *p, const int32_t *roots, int n_roots) {
         }
         p->size[at] = (uint8_t)(size < 255 ? size : 255);
         p->height[at] = (uint8_t)height;
-        if (is_op(node) &&
+        if (attn__has_args(node) &&
             ((uses > 1 && size >= NAME_SIZE) || (uses > 0 && height >= NAME_HEIGHT))) {
             p->name[at] = new_name(p);
         }

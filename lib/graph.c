@@ -4,15 +4,14 @@
    (expr.c, expr_op.c) then trusts its arguments. */
 #include "expr.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const int32_t public_types[] = {ATTN_BOOL, ATTN_I32, ATTN_F32}; /* by enum attn__vt */
-
 static int vt_of(int type) {
     for (int vt = VT_BOOL; vt <= VT_F32; vt++) {
-        if (public_types[vt] == type) {
+        if (attn__vt_public(vt) == type) {
             return vt;
         }
     }
@@ -40,8 +39,9 @@ int attn_graph_new(attn_graph **graph) {
     if (!g) {
         return ATTN_MEMORY;
     }
+    attn__graph_init(g);
     *graph = g;
-    return attn__graph_init(g);
+    return ATTN_OK;
 }
 
 void attn_graph_release(attn_graph *graph) {
@@ -52,8 +52,8 @@ void attn_graph_release(attn_graph *graph) {
 }
 
 int attn_op_find(const char *name) {
-    for (int op = 0; name && op < OP_leaf; op++) {
-        if (!strcmp(attn__ops[op].name, name)) {
+    for (int op = 0; name && op < OP_COUNT; op++) {
+        if (!strcmp(attn__op_name(op), name)) {
             return op;
         }
     }
@@ -72,16 +72,23 @@ int attn_graph_leaf(attn_graph *graph, const char *name) {
         }
     }
     return attn__fail(ATTN_INVALID, "name",
-                      "there is no leaf '%.40s'; the leaves are s b h q k i nq "
-                      "nk nh hk batch",
+#define X(leaf, ...) " " #leaf
+                      "there is no leaf '%.40s'; the leaves are" ATTN_LEAVES(X),
+#undef X
                       name ? name : "NULL");
 }
 
 int attn_graph_number(attn_graph *graph, double x) {
     ATTN_TRY(check_graph(graph));
     /* -0.0 has no fraction, but only f32 keeps its sign. */
-    if (x >= INT32_MIN && x <= INT32_MAX && x == (int32_t)x && !(x == 0 && __builtin_signbit(x))) {
+    if (x >= INT32_MIN && x <= INT32_MAX && x == (int32_t)x && !(x == 0 && signbit(x))) {
         return attn__const_i(graph, (int32_t)x);
+    }
+    if (isfinite(x) && isinf((float)x)) {
+        return attn__fail(ATTN_INVALID, "x",
+                          "x is %g; a number that fits f32, inf and NaN are "
+                          "allowed",
+                          x);
     }
     return attn__const_f(graph, (float)x);
 }
@@ -96,18 +103,23 @@ static int symbol_new(attn_graph *graph, const char *name, int type, int rank, i
     ATTN_TRY(check_graph(graph));
     const int vt = vt_of(type);
     ATTN_TRY(vt);
-    if (!name || strlen(name) >= ATTN__NAME) {
-        return attn__fail(ATTN_INVALID, "name", "the name %.20s%s is longer than %d letters",
-                          name ? name : "NULL", name ? "..." : "", ATTN__NAME - 1);
+    if (!name) {
+        return attn__fail(ATTN_INVALID, "name", "name is NULL");
+    }
+    if (strlen(name) >= ATTN__NAME) {
+        return attn__fail(ATTN_INVALID, "name", "the name %.20s... is longer than %d letters", name,
+                          ATTN__NAME - 1);
     }
     attn__symbol symbol;
     memset(&symbol, 0, sizeof symbol);
     memcpy(symbol.name, name, strlen(name));
     symbol.type = (uint8_t)vt;
     symbol.rank = (uint8_t)rank;
-    symbol.bounded = lo != 0 || hi != 0;
-    symbol.lo = lo;
-    symbol.hi = hi;
+    if (lo <= hi && (lo != 0 || hi != 0)) {
+        symbol.bounded = 1;
+        symbol.lo = lo;
+        symbol.hi = hi;
+    }
     return attn__symbol_add(graph, &symbol);
 }
 
@@ -146,8 +158,7 @@ int attn_graph_op(attn_graph *graph, int op, int a, int b, int c) {
     const int32_t arg[3] = {a, b, c};
     ATTN_TRY(check_graph(graph));
     if (op < 0 || op >= OP_leaf) {
-        return attn__fail(ATTN_INVALID, "op", "op is %d; attn_op_find gives 0 to %d", op,
-                          OP_leaf - 1);
+        return attn__fail(ATTN_INVALID, "op", "op is %d; operations are 0 to %d", op, OP_leaf - 1);
     }
     for (int i = 0; i < 3; i++) {
         if (i < attn__ops[op].n) {
@@ -163,26 +174,29 @@ int attn_graph_op(attn_graph *graph, int op, int a, int b, int c) {
 
 int attn_graph_node(const attn_graph *graph, int node, attn_node *info) {
     ATTN_TRY(check_node(graph, "node", node));
-    if (!info || info->size < sizeof *info) {
-        return attn__fail(ATTN_INVALID, "info", "info.size is %u; set it to %u",
-                          info ? info->size : 0u, (unsigned)sizeof *info);
-    }
     const attn__node *const x = &graph->node[node];
-    const int is_constant = x->op == OP_const, is_symbol = x->op == OP_load || x->op == OP_param;
-    info->op = x->op;
-    info->type = public_types[x->type];
-    info->constant = is_constant;
-    info->value = !is_constant ? 0 : x->type == VT_F32 ? x->u.value.f : x->u.value.i;
-    info->symbol = is_symbol ? x->sym : -1;
-    info->n_args = x->n;
-    for (int i = 0; i < ATTN__MAX_RANK; i++) {
-        info->args[i] = i < x->n ? x->u.arg[i] : -1;
+    const int is_constant = x->op == OP_const;
+    attn_node all = {.size = sizeof all,
+                     .op = x->op,
+                     .type = attn__vt_public(x->type),
+                     .constant = is_constant,
+                     .symbol = x->op >= OP_leaf && !is_constant ? x->sym : -1,
+                     .n_args = x->n};
+    if (is_constant) {
+        all.value = x->type == VT_F32 ? (double)x->u.value.f : x->u.value.i;
     }
-    return ATTN_OK;
+    for (int i = 0; i < ATTN__MAX_RANK; i++) {
+        all.args[i] = i < x->n ? x->u.arg[i] : -1;
+    }
+    return attn__struct_out(info, &all, sizeof all, "attn_node");
 }
 
 int64_t attn_graph_text(const attn_graph *graph, int node, char *text, size_t capacity) {
     ATTN_TRY(check_node(graph, "node", node));
+    if (!text && capacity) {
+        return attn__fail(ATTN_INVALID, "text", "text is NULL and capacity %zu; 0 is allowed",
+                          capacity);
+    }
     char *whole = NULL;
     ATTN_TRY(attn__print_node(graph, node, &whole));
     const size_t bytes = strlen(whole) + 1;
@@ -194,12 +208,13 @@ int64_t attn_graph_text(const attn_graph *graph, int node, char *text, size_t ca
 }
 
 int attn_graph_finish(attn_graph *graph, int node, attn_variant **variant) {
-    ATTN_TRY(check_node(graph, "node", node));
     if (!variant) {
         return attn__fail(ATTN_INVALID, "variant", "variant is NULL");
     }
+    *variant = NULL;
+    ATTN_TRY(check_node(graph, "node", node));
     attn_graph copy;
-    ATTN_TRY(attn__graph_init(&copy));
+    attn__graph_init(&copy);
     int score = 0, mask = 0;
     int status = attn__graph_import(&copy, graph, node, -1);
     if (status >= 0) {

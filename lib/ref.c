@@ -9,8 +9,8 @@
 
 /* -- Plan -------------------------------------------------------------------------------------- */
 
-static void add_need(attn__ref_state *st, int what, int root, uint8_t *scratch) {
-    attn__need(st->g, root, scratch);
+static void add_need(attn__ref_state *st, int what, int32_t root, uint8_t *scratch) {
+    attn__need(st->g, &root, 1, scratch);
     for (int i = 0; i <= root; i++) {
         st->need[what][i] |= scratch[i];
     }

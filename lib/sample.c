@@ -20,7 +20,7 @@ typedef struct sampler {
 
 static int in_range(const char *name, int64_t x, int64_t lo, int64_t hi) {
     if (x < lo || x > hi) {
-        return attn__fail(ATTN_INVALID, name, "window.%s is %lld; %lld to %lld is allowed", name,
+        return attn__fail(ATTN_INVALID, name, "%s is %lld; %lld to %lld is allowed", name,
                           (long long)x, (long long)lo, (long long)hi);
     }
     return ATTN_OK;
@@ -28,25 +28,25 @@ static int in_range(const char *name, int64_t x, int64_t lo, int64_t hi) {
 
 static int check_window(attn_window *w) {
     if (w->flags & ~(uint32_t)ATTN_TOP_LEFT) {
-        return attn__fail(ATTN_INVALID, "flags", "window.flags is %u; ATTN_TOP_LEFT is allowed",
-                          w->flags);
+        return attn__fail(ATTN_INVALID, "window.flags",
+                          "window.flags is %u; ATTN_TOP_LEFT is allowed", w->flags);
     }
-    ATTN_TRY(in_range("nq", w->nq, 1, INT32_MAX));
-    ATTN_TRY(in_range("nk", w->nk, 1, INT32_MAX));
-    ATTN_TRY(in_range("nh", w->nh, 0, INT32_MAX));
-    ATTN_TRY(in_range("hk", w->hk, 0, INT32_MAX));
-    ATTN_TRY(in_range("batch", w->batch, 0, INT32_MAX));
+    ATTN_TRY(in_range("window.nq", w->nq, 1, INT32_MAX));
+    ATTN_TRY(in_range("window.nk", w->nk, 1, INT32_MAX));
+    ATTN_TRY(in_range("window.nh", w->nh, 0, INT32_MAX));
+    ATTN_TRY(in_range("window.hk", w->hk, 0, INT32_MAX));
+    ATTN_TRY(in_range("window.batch", w->batch, 0, INT32_MAX));
     w->nh = w->nh ? w->nh : 1;
     w->hk = w->hk ? w->hk : 1;
     w->batch = w->batch ? w->batch : 1;
-    ATTN_TRY(in_range("b", w->b, 0, w->batch - 1));
-    ATTN_TRY(in_range("h", w->h, 0, w->nh - 1));
-    ATTN_TRY(in_range("i", w->i, 0, w->nq - 1));
-    ATTN_TRY(in_range("k", w->k, 0, w->nk - 1));
+    ATTN_TRY(in_range("window.b", w->b, 0, w->batch - 1));
+    ATTN_TRY(in_range("window.h", w->h, 0, w->nh - 1));
+    ATTN_TRY(in_range("window.i", w->i, 0, w->nq - 1));
+    ATTN_TRY(in_range("window.k", w->k, 0, w->nk - 1));
     w->rows = w->rows ? w->rows : w->nq - w->i;
     w->columns = w->columns ? w->columns : w->nk - w->k;
-    ATTN_TRY(in_range("rows", w->rows, 1, w->nq - w->i));
-    return in_range("columns", w->columns, 1, w->nk - w->k);
+    ATTN_TRY(in_range("window.rows", w->rows, 1, w->nq - w->i));
+    return in_range("window.columns", w->columns, 1, w->nk - w->k);
 }
 
 static int32_t q_of(const attn_window *w, int64_t i) {

@@ -11,12 +11,15 @@
 #include <string.h>
 
 int attn_variant_parse(const char *text, attn_variant **variant) {
+    if (variant) {
+        *variant = NULL;
+    }
     if (!text || !variant) {
         return attn__fail(ATTN_INVALID, text ? "variant" : "text", "%s is NULL",
                           text ? "variant" : "text");
     }
     attn_graph g;
-    ATTN_TRY(attn__graph_init(&g));
+    attn__graph_init(&g);
     int root = 0, score = 0, mask = 0;
     int status = attn__parse(text, &g, &root);
     if (status >= 0) {
@@ -117,20 +120,38 @@ static int ready_parse(const ready *v, const double *numbers, attn_variant **var
     return attn_variant_parse(text, variant);
 }
 
+/* Refuses n numbers for `name`, with the counts that are allowed. */
+static int refuse_count(const char *name, int n) {
+    char counts[32] = "";
+    for (int i = 0; i < N_READIES; i++) {
+        if (!strcmp(readies[i].name, name)) {
+            const size_t at = strlen(counts);
+            snprintf(counts + at, sizeof counts - at, "%s%d", at ? " or " : "", readies[i].n);
+        }
+    }
+    return attn__fail(ATTN_INVALID, "numbers", "%s takes %s number%s, not %d", name, counts,
+                      strcmp(counts, "1") ? "s" : "", n);
+}
+
 int attn_variant_ready(const char *name, const double *numbers, int n_numbers,
                        attn_variant **variant) {
-    const ready *same_name = NULL;
+    int named = 0;
+    if (variant) {
+        *variant = NULL;
+    }
     for (int i = 0; name && i < N_READIES; i++) {
         if (!strcmp(readies[i].name, name)) {
-            same_name = same_name ? same_name : &readies[i];
-            if (readies[i].n == n_numbers && (n_numbers == 0 || numbers)) {
-                return ready_parse(&readies[i], numbers, variant);
+            named = 1;
+            if (readies[i].n == n_numbers) {
+                return n_numbers == 0 || numbers
+                           ? ready_parse(&readies[i], numbers, variant)
+                           : attn__fail(ATTN_INVALID, "numbers", "numbers is NULL; %s takes %d",
+                                        name, n_numbers);
             }
         }
     }
-    if (same_name) {
-        return attn__fail(ATTN_INVALID, "numbers", "%s takes %d numbers, not %d", name,
-                          same_name->n, n_numbers);
+    if (named) {
+        return refuse_count(name, n_numbers);
     }
     return attn__fail(ATTN_INVALID, "name",
                       "there is no ready-made variant '%.40s'; attn_variant_list names them",
@@ -172,22 +193,19 @@ void attn_variant_release(attn_variant *variant) {
 }
 
 int attn_variant_symbol(const attn_variant *variant, int i, attn_symbol *symbol) {
-    static const int32_t types[] = {ATTN_BOOL, ATTN_I32, ATTN_F32};
     if (!variant) {
         return attn__fail(ATTN_INVALID, "variant", "variant is NULL");
     }
     const attn_graph *const g = &variant->graph;
     if (symbol && i >= 0 && i < g->n_symbols) {
         const attn__symbol *const from = &g->symbol[i];
-        if (symbol->size < sizeof *symbol) {
-            return attn__fail(ATTN_INVALID, "symbol", "symbol.size is %u; set it to %u",
-                              symbol->size, (unsigned)sizeof *symbol);
-        }
-        symbol->type = types[from->type];
-        symbol->rank = from->rank;
-        symbol->lo = from->lo;
-        symbol->hi = from->hi;
-        memcpy(symbol->name, from->name, sizeof symbol->name);
+        attn_symbol all = {.size = sizeof all,
+                           .type = attn__vt_public(from->type),
+                           .rank = from->rank,
+                           .lo = from->bounded ? from->lo : 1,
+                           .hi = from->bounded ? from->hi : 0};
+        memcpy(all.name, from->name, sizeof all.name);
+        ATTN_TRY(attn__struct_out(symbol, &all, sizeof all, "attn_symbol"));
     }
     return g->n_symbols;
 }

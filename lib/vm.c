@@ -16,7 +16,7 @@
 enum { FOREVER = INT32_MAX, IRREGULAR = INT32_MIN };
 
 typedef struct place {
-    uint8_t need, phase, wide;
+    uint8_t phase, wide;
     int32_t slot, reg; /* -1: none yet; a uniform value gets a register when lanes want it */
     int32_t last;      /* the last node that reads it as lanes, or FOREVER */
     int32_t stride;    /* i32: growth from lane to lane, or IRREGULAR */
@@ -26,13 +26,10 @@ typedef struct writer {
     const attn_graph *g;
     attn__vm *vm;
     place *at;
+    uint8_t *need;  /* by a root */
     int32_t *spare; /* registers that nobody holds */
     int n_spare;
 } writer;
-
-static int has_args(const attn__node *node) {
-    return node->op != OP_leaf && node->op != OP_const && node->op != OP_param;
-}
 
 /* -- Placing ----------------------------------------------------------------------------------- */
 
@@ -41,8 +38,8 @@ static int32_t small(int64_t x) {
 }
 
 static int32_t stride_of(const writer *w, const attn__node *node) {
-    const place *const a = has_args(node) ? &w->at[node->u.arg[0]] : NULL;
-    const place *const b = has_args(node) && node->n > 1 ? &w->at[node->u.arg[1]] : NULL;
+    const place *const a = attn__has_args(node) ? &w->at[node->u.arg[0]] : NULL;
+    const place *const b = attn__has_args(node) && node->n > 1 ? &w->at[node->u.arg[1]] : NULL;
     if (node->op == OP_leaf && node->sym == LEAF_k) {
         return 1;
     }
@@ -76,13 +73,13 @@ static void put(writer *w, int n) {
                    : node->sym == LEAF_k                                             ? PHASE_COLUMNS
                                                                                      : PHASE_BEGIN;
     }
-    for (int i = 0; has_args(node) && i < node->n; i++) {
+    for (int i = 0; attn__has_args(node) && i < node->n; i++) {
         const place *const a = &w->at[node->u.arg[i]];
         p->wide |= a->wide;
         p->phase = a->phase > p->phase ? a->phase : p->phase;
     }
     p->stride = !p->wide ? 0 : node->type == VT_I32 ? stride_of(w, node) : IRREGULAR;
-    for (int i = 0; p->wide && has_args(node) && i < node->n; i++) {
+    for (int i = 0; p->wide && attn__has_args(node) && i < node->n; i++) {
         place *const a = &w->at[node->u.arg[i]];
         if (a->last != FOREVER && (a->wide || node->op != OP_load)) {
             a->last = a->phase < p->phase ? FOREVER : n;
@@ -98,8 +95,8 @@ static vm_step *emit(writer *w, int phase, int kind, const attn__node *node) {
     t->kind = (uint8_t)kind;
     if (node) {
         t->op = node->op;
-        t->type =
-            has_args(node) && node->op != OP_load ? w->g->node[node->u.arg[0]].type : node->type;
+        t->type = attn__has_args(node) && node->op != OP_load ? w->g->node[node->u.arg[0]].type
+                                                              : node->type;
         t->n = node->n;
         t->sym = node->sym;
     }
@@ -197,7 +194,7 @@ static void write_uniform(writer *w, int n) {
                                                   : STEP_SCALAR,
                             node);
     t->to = p->slot;
-    for (int i = 0; has_args(node) && i < node->n; i++) {
+    for (int i = 0; attn__has_args(node) && i < node->n; i++) {
         t->arg[i] = w->at[node->u.arg[i]].slot;
     }
 }
@@ -205,7 +202,7 @@ static void write_uniform(writer *w, int n) {
 static void write_all(writer *w, const int32_t *roots, int n_roots) {
     for (int phase = 0; phase < PHASES; phase++) {
         for (int i = 0; i < w->g->n; i++) {
-            if (w->at[i].need && w->at[i].phase == phase) {
+            if (w->need[i] && w->at[i].phase == phase) {
                 (w->at[i].wide ? write_wide : write_uniform)(w, i);
             }
         }
@@ -215,42 +212,27 @@ static void write_all(writer *w, const int32_t *roots, int n_roots) {
     }
 }
 
-/* Returns the highest node that a root needs, and marks all that they need. */
-static int mark(writer *w, const int32_t *roots, int n_roots) {
-    int top = 0;
-    for (int r = 0; r < n_roots; r++) {
-        w->at[roots[r]].need = 1;
-        top = roots[r] > top ? roots[r] : top;
-    }
-    for (int i = top; i >= 0; i--) {
-        const attn__node *const node = &w->g->node[i];
-        for (int j = 0; w->at[i].need && has_args(node) && j < node->n; j++) {
-            w->at[node->u.arg[j]].need = 1;
-        }
-    }
-    return top;
-}
-
 static int build(writer *w, const int32_t *roots, int n_roots) {
     attn__vm *const vm = w->vm;
     const size_t n = (size_t)w->g->n;
     w->at = calloc(n, sizeof *w->at);
+    w->need = malloc(n);
     w->spare = malloc(n * sizeof *w->spare);
     vm->slot = calloc(n + LEAF_COUNT, sizeof *vm->slot);
     vm->symbol = malloc((size_t)w->g->n_symbols * sizeof *vm->symbol + 1);
     vm->out = malloc((size_t)n_roots * sizeof *vm->out);
     vm->n_slots = LEAF_COUNT;
     vm->n_out = n_roots;
-    if (!w->at || !w->spare || !vm->slot || !vm->symbol || !vm->out) {
+    if (!w->at || !w->need || !w->spare || !vm->slot || !vm->symbol || !vm->out) {
         return 0;
     }
     if (w->g->n_symbols) {
         memcpy(vm->symbol, w->g->symbol, (size_t)w->g->n_symbols * sizeof *vm->symbol);
     }
-    const int top = mark(w, roots, n_roots);
+    attn__need(w->g, roots, n_roots, w->need);
     int steps = 0;
-    for (int i = 0; i <= top; i++) {
-        if (w->at[i].need) {
+    for (int i = 0; i < w->g->n; i++) {
+        if (w->need[i]) {
             put(w, i);
             steps += 2; /* a value and its splat */
         }
@@ -273,6 +255,7 @@ int attn__vm_new(const attn_graph *g, const int32_t *roots, int n_roots, attn__v
     writer w = {.g = g, .vm = *vm};
     const int built = *vm && build(&w, roots, n_roots);
     free(w.at);
+    free(w.need);
     free(w.spare);
     if (!built) {
         attn__vm_free(*vm);

@@ -31,11 +31,6 @@ static void clip(int64_t base, int64_t stride, int64_t n, int64_t *begin, int64_
     *end = *end < *begin ? *begin : *end;
 }
 
-static int32_t clamped(int32_t x, const attn__symbol *s) {
-    x = s->bounded && x < s->lo ? s->lo : x;
-    return s->bounded && x > s->hi ? s->hi : x;
-}
-
 /* count elements at `from`, `stride` apart, to 32-bit lanes of the symbol's type. */
 static void convert(void *to, const attn__symbol *s, const attn__bound *t, const char *from,
                     int64_t count, int64_t stride) {
@@ -50,7 +45,7 @@ static void convert(void *to, const attn__symbol *s, const attn__bound *t, const
         for (int64_t j = 0; j < count; j++) {
             int32_t x;
             memcpy(&x, from + j * stride * 4, sizeof x);
-            lanes[j] = clamped(x, s);
+            lanes[j] = attn__clamp(x, s);
         }
     }
 }

@@ -70,6 +70,19 @@ TEST_CASE("composition: what was masked stays masked") {
     CHECK(compose({&bias, &alibi}).body().find("!=") == std::string::npos);
 }
 
+TEST_CASE("composition: what is masked at far positions stays masked") {
+    /* Plans go up to 2^31 - 1 keys: the logarithm is of 0 from 1.1e9 on. */
+    const variant far("s + log(max(0.0, float(1100000000 - k)))"), cap("30 * tanh(s / 30)");
+    const variant both = compose({&far, &cap});
+    const values none(&both.v->graph, 1);
+    attn__env env;
+    memset(&env, 0, sizeof env);
+    env.leaf[LEAF_k] = 1000000000;
+    CHECK(!run(both, 0, env, none).masked);
+    env.leaf[LEAF_k] = 1200000000;
+    CHECK(run(both, 0, env, none).masked);
+}
+
 TEST_CASE("composition against its definition, by brute force") {
     const std::vector<std::string> texts = {
         "k <= q",
@@ -249,6 +262,53 @@ TEST_CASE("ready-made variants refuse numbers that make no sense") {
               ATTN_INVALID);
     }
     variant v;
+    const double x[3] = {0, 0, 0};
     CHECK(attn_variant_ready(nullptr, nullptr, 0, &v.v) == ATTN_INVALID);
     CHECK(attn_variant_ready("window", nullptr, 2, &v.v) == ATTN_INVALID);
+    CHECK(std::string(attn_error()) == "numbers is NULL; window takes 2");
+    CHECK(attn_variant_ready("window", x, 3, &v.v) == ATTN_INVALID);
+    CHECK(std::string(attn_error()) == "window takes 2 numbers, not 3");
+    CHECK(attn_variant_ready("bias", x, 2, &v.v) == ATTN_INVALID);
+    CHECK(std::string(attn_error()) == "bias takes 4 or 0 numbers, not 2");
+    CHECK(attn_variant_ready("alibi", x, 2, &v.v) == ATTN_INVALID);
+    CHECK(std::string(attn_error()) == "alibi takes 1 or 0 numbers, not 2");
+}
+
+TEST_CASE("a variant that cannot be made is NULL") {
+    const variant score("s * 2"), one("f32 t[1]; s + t[k]"), other("f32 t[2]; s + t[q][k]");
+    attn_variant *const stale = score.v;
+    const attn_variant *const clash[] = {one.v, other.v}, *const none[] = {nullptr};
+    attn_variant *v = stale;
+    CHECK(attn_variant_parse("k <=", &v) == ATTN_PARSE);
+    CHECK(v == nullptr);
+    v = stale;
+    CHECK(attn_variant_parse(nullptr, &v) == ATTN_INVALID);
+    CHECK(v == nullptr);
+    v = stale;
+    CHECK(attn_variant_ready("nothing", nullptr, 0, &v) == ATTN_INVALID);
+    CHECK(v == nullptr);
+    v = stale;
+    CHECK(attn_variant_compose(clash, 2, &v) == ATTN_VARIANT);
+    CHECK(v == nullptr);
+    v = stale;
+    CHECK(attn_variant_compose(none, 1, &v) == ATTN_INVALID);
+    CHECK(v == nullptr);
+    v = stale;
+    CHECK(attn_variant_any(clash, 1, &v) == ATTN_VARIANT);
+    CHECK(v == nullptr);
+    attn_graph *g = nullptr;
+    REQUIRE(attn_graph_new(&g) == ATTN_OK);
+    v = stale;
+    CHECK(attn_graph_finish(g, 5, &v) == ATTN_INVALID);
+    CHECK(v == nullptr);
+    attn_graph_release(g);
+
+    /* The place may be the part's own. */
+    variant causal("k <= q");
+    attn_variant *self = attn_variant_retain(causal.v);
+    REQUIRE(attn_variant_compose((const attn_variant *const *)&self, 1, &self) == ATTN_OK);
+    CHECK(std::string(attn_variant_text(self)) == causal.text());
+    attn_variant_release(self);
+    REQUIRE(causal.v->refs == 2);
+    attn_variant_release(causal.v);
 }

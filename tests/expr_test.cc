@@ -7,6 +7,7 @@
 
 #include "random_expr.h"
 
+#include <cmath>
 #include <string>
 
 using namespace random_expr;
@@ -126,7 +127,8 @@ TEST_CASE("equal expressions are one node") {
              {"floor(q / k)", "floordiv(q, k)"},
              {"floor(q / 4)", "floordiv(q, 4)"},
              {"ceil(q / 4)", "-floordiv(-q, 4)"},
-             {"floor(float(q))", "q"},
+             {"floor(q)", "q"},
+             {"ceil(float(q))", "float(q)"},
              {"q - 3 + 5", "q + 2"},
              {"w[h]", "w[h + 0]"},
              {"k <= q ? (k < 5 ? s : -inf) : -inf", "k <= q && k < 5 ? s : false"},
@@ -374,6 +376,8 @@ TEST_CASE("attn_graph builds what the parser builds") {
     CHECK(attn_graph_text(g, mask, text, 3) == 7);
     CHECK(std::string(text) == "k ");
     CHECK(attn_graph_text(g, mask, nullptr, 0) == 7);
+    CHECK(attn_graph_text(g, mask, nullptr, 4) == ATTN_INVALID);
+    CHECK(std::string(attn_error_arg()) == "text");
 
     attn_variant_release(attn_variant_retain(a));
     attn_variant_release(a);
@@ -393,6 +397,16 @@ TEST_CASE("attn_graph refuses numbers that are none of its nodes") {
     CHECK(attn_graph_op(g, add, q, q, q) == ATTN_INVALID);
     CHECK(attn_graph_op(g, 1000, q, q, -1) == ATTN_INVALID);
     CHECK(attn_graph_op(nullptr, add, q, q, -1) == ATTN_INVALID);
+    CHECK(attn_graph_op(g, attn_op_find("load"), q, -1, -1) == ATTN_INVALID);
+    CHECK(attn_graph_number(g, 1e300) == ATTN_INVALID);
+    CHECK(attn_graph_number(g, -1e300) == ATTN_INVALID);
+    CHECK(attn_graph_number(g, INFINITY) >= 0);
+    CHECK(attn_graph_number(g, NAN) >= 0);
+    CHECK(attn_graph_param(g, nullptr, ATTN_F32) == ATTN_INVALID);
+    CHECK(std::string(attn_error()) == "name is NULL");
+    CHECK(attn_graph_leaf(g, "zz") == ATTN_INVALID);
+    CHECK(std::string(attn_error()).find("the leaves are s b h q k i nq nk nh hk batch") !=
+          std::string::npos);
     CHECK(attn_op_find("nothing") == ATTN_INVALID);
     CHECK(attn_op_find(nullptr) == ATTN_INVALID);
     CHECK(attn_op_name(-1) == nullptr);
@@ -417,4 +431,99 @@ TEST_CASE("attn_graph refuses numbers that are none of its nodes") {
     CHECK(attn_graph_finish(g, -3, &v) == ATTN_INVALID);
     CHECK(attn_graph_finish(g, q, nullptr) == ATTN_INVALID);
     attn_graph_release(g);
+}
+
+TEST_CASE("every operation and leaf node has a name that finds it") {
+    for (int op = 0; attn_op_name(op); op++) {
+        CHECK(attn_op_find(attn_op_name(op)) == op);
+    }
+    CHECK(attn_op_find("leaf") > 0);
+    attn_graph *g = nullptr;
+    REQUIRE(attn_graph_new(&g) == ATTN_OK);
+    attn_node info;
+    memset(&info, 0, sizeof info);
+    info.size = sizeof info;
+    REQUIRE(attn_graph_node(g, attn_graph_leaf(g, "k"), &info) == ATTN_OK);
+    CHECK(std::string(attn_op_name(info.op)) == "leaf");
+    CHECK(info.symbol == LEAF_k);
+    CHECK(info.n_args == 0);
+    attn_graph_release(g);
+}
+
+TEST_CASE("structs that are filled say their size; a symbol without bounds has lo > hi") {
+    attn_graph *g = nullptr;
+    REQUIRE(attn_graph_new(&g) == ATTN_OK);
+    attn_node info;
+    memset(&info, 0x55, sizeof info);
+    info.size = sizeof info;
+    REQUIRE(attn_graph_node(g, attn_graph_number(g, 3), &info) == ATTN_OK);
+    CHECK(info.size == sizeof info);
+    CHECK(info.value == 3);
+    CHECK(info.symbol == -1);
+    for (const uint32_t size : {0u, (uint32_t)sizeof info + 8}) {
+        info.size = size;
+        CHECK(attn_graph_node(g, 0, &info) == ATTN_INVALID);
+        CHECK(std::string(attn_error_arg()) == "attn_node");
+    }
+    CHECK(attn_graph_node(g, 0, nullptr) == ATTN_INVALID);
+    attn_graph_release(g);
+
+    attn_variant *v = nullptr;
+    REQUIRE(attn_variant_parse("i32 t[1] in 0..0; bool u[2]; u[q][t[k]]", &v) == ATTN_OK);
+    attn_symbol symbol;
+    memset(&symbol, 0x55, sizeof symbol);
+    symbol.size = sizeof symbol;
+    REQUIRE(attn_variant_symbol(v, 0, &symbol) == 2);
+    CHECK(symbol.rank == 1);
+    CHECK(symbol.lo == 0);
+    CHECK(symbol.hi == 0);
+    REQUIRE(attn_variant_symbol(v, 1, &symbol) == 2);
+    CHECK(symbol.type == ATTN_BOOL);
+    CHECK(symbol.lo > symbol.hi);
+    CHECK(std::string(symbol.name) == "u");
+    symbol.size = 0;
+    CHECK(attn_variant_symbol(v, 0, &symbol) == ATTN_INVALID);
+    CHECK(std::string(attn_error_arg()) == "attn_symbol");
+    attn_variant_release(v);
+}
+
+TEST_CASE("attn_graph_tensor: bounds, and two ways to have none") {
+    attn_graph *g = nullptr;
+    REQUIRE(attn_graph_new(&g) == ATTN_OK);
+    const int32_t k = attn_graph_leaf(g, "k");
+    const int32_t bounds[3][2] = {{0, 0}, {1, 0}, {-3, 5}};
+    const char *const names[] = {"t", "u", "w"};
+    int mask = attn_graph_bool(g, 1);
+    for (int i = 0; i < 3; i++) {
+        const int t = attn_graph_tensor(g, names[i], ATTN_I32, 1, bounds[i][0], bounds[i][1]);
+        REQUIRE(t >= 0);
+        const int same = attn_graph_op(g, attn_op_find("eq"), attn_graph_load(g, t, &k, 1), k, -1);
+        mask = attn_graph_op(g, attn_op_find("and"), mask, same, -1);
+    }
+    attn_variant *v = nullptr;
+    REQUIRE(attn_graph_finish(g, mask, &v) == ATTN_OK);
+    const std::string text = attn_variant_text(v);
+    CHECK(text.find("i32 t[1];\n") != std::string::npos);
+    CHECK(text.find("i32 u[1];\n") != std::string::npos);
+    CHECK(text.find("i32 w[1] in -3..5;\n") != std::string::npos);
+    attn_variant_release(v);
+    attn_graph_release(g);
+}
+
+TEST_CASE("floor and ceil keep the type: f32 of an f32, i32 of an i32") {
+    CHECK(folded("s + floor(float(q)) * 10000") == "s + q * 1e+04");
+    CHECK(folded("floor(q) * 10000 < k") == "q * 10000 < k");
+    CHECK(folded("ceil(float(q)) < s") == "q < s");
+    for (const char *quotient : {"floor(q / 1)", "floor(q / -1)", "ceil(q / 1)", "ceil(q / -1)",
+                                 "floor(q / 16)"}) {
+        graph g;
+        const int root = g.parse(quotient);
+        INFO(quotient);
+        REQUIRE(root >= 0);
+        CHECK(g.g.node[root].type == VT_I32);
+    }
+    /* As an index a promoted i32 is itself, exact past 2^24. */
+    CHECK(folded("t[floor(float(q))]") == "t[q]");
+    CHECK(folded("t[int(float(q))]") == "t[q]");
+    CHECK(folded("int(float(q)) < k") == "int(float(q)) < k"); /* the f32 was wanted */
 }

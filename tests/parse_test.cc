@@ -120,7 +120,7 @@ TEST_CASE("floats print shortest and read back") {
         attn__float_text(x, text);
         const bool negative = text[0] == '-';
         INFO(text);
-        REQUIRE(attn__float_parse(text + negative, strlen(text) - negative, &y) == ATTN_OK);
+        y = attn__float_parse(text + negative, strlen(text) - negative);
         y = negative ? -y : y;
         REQUIRE(!memcmp(&x, &y, 4));
     }
@@ -241,4 +241,19 @@ TEST_CASE("random bytes never parse into something that does not print") {
         }
     }
     CHECK(good > 20);
+}
+
+TEST_CASE("a parameter may have bounds") {
+    CHECK(variant("i32 w in 0..9; q - k < w").text() == "attn 1;\ni32 w in 0..9;\nq - k < w");
+    CHECK(refused("f32 w in 0..9; s * w") == ATTN_VARIANT);
+    CHECK(refused("i32 w in 9..0; k < w") == ATTN_VARIANT);
+    CHECK(refused("i32 w in; k < w") == ATTN_PARSE);
+}
+
+TEST_CASE("a number that is too long is told from one that is too large") {
+    CHECK(variant("s + 0." + std::string(90, '0') + "1").body() == "s + 0");
+    CHECK(refused("s + 1" + std::string(60, '0')) == ATTN_PARSE);
+    CHECK(std::string(attn_error()).find("does not fit f32") != std::string::npos);
+    CHECK(refused("s + 0." + std::string(200, '1')) == ATTN_PARSE);
+    CHECK(std::string(attn_error()).find("100") != std::string::npos);
 }

@@ -380,3 +380,71 @@ TEST_CASE("i32 operations that may overflow are refused, with the expression") {
         attn_variant_release(v);
     }
 }
+
+TEST_CASE("a plan knows the bounds of a tensor, not how much of it a run brings") {
+    const random_expr::variant v("i32 t[1] in 6..9; s + float((t[k] - 6) * 429496729)");
+    const int32_t data[] = {6, 7, 8, 9};
+    attn__bound bound;
+    memset(&bound, 0, sizeof bound);
+    bound.type = ATTN_I32;
+    bound.n[0] = 8;
+    bound.st[0] = 1;
+    attn__box box;
+    attn__box_init(&box, &bound);
+    attn__box_set(&box, LEAF_k, 0, 3);
+    std::vector<attn__range> scratch((size_t)v.v->graph.n * 2);
+    CHECK(attn__check_overflow(&v.v->graph, v.v->score, &box, scratch.data()) == ATTN_VARIANT);
+    bound.data = (const char *)data;
+    bound.n[0] = 4;
+    CHECK(attn__check_overflow(&v.v->graph, v.v->score, &box, scratch.data()) == ATTN_OK);
+    bound.n[0] = 3; /* key 3 is outside and reads 0 */
+    CHECK(attn__check_overflow(&v.v->graph, v.v->score, &box, scratch.data()) == ATTN_VARIANT);
+}
+
+TEST_CASE("an overflow says what to write instead") {
+    const struct {
+        const char *text, *says;
+    } rows[] = {{"s + float(q * 10000)", "write 10000.0 for 10000"},
+                {"s + float(q * k)", "write float(q)"}};
+    for (const auto &row : rows) {
+        const random_expr::variant v(row.text);
+        attn__box box;
+        attn__box_init(&box, nullptr);
+        std::vector<attn__range> scratch((size_t)v.v->graph.n * 2);
+        REQUIRE(attn__check_overflow(&v.v->graph, v.v->score, &box, scratch.data()) < 0);
+        INFO(attn_error());
+        CHECK(std::string(attn_error()).find(row.says) != std::string::npos);
+    }
+    const random_expr::variant v("s + floor(float(q)) * 10000");
+    attn__box box;
+    attn__box_init(&box, nullptr);
+    std::vector<attn__range> scratch((size_t)v.v->graph.n * 2);
+    CHECK(attn__check_overflow(&v.v->graph, v.v->score, &box, scratch.data()) == ATTN_OK);
+}
+
+TEST_CASE("a mask of more nodes than a class looks at is partly visible everywhere") {
+    for (const int terms : {100, 1000}) {
+        random_expr::graph g;
+        int mask = attn__const_b(&g.g, 0);
+        for (int i = 0; i < terms; i++) { /* k == 3 || k == 5 || ... */
+            const int number = attn__const_i(&g.g, 2 * i + 3), k = attn__leaf(&g.g, LEAF_k);
+            mask = attn__op(&g.g, OP_or, mask, attn__op(&g.g, OP_eq, k, number, -1), -1);
+        }
+        attn__box box;
+        attn__box_init(&box, nullptr);
+        attn__box_set(&box, LEAF_k, 0, 1);
+        CHECK(attn__class(&g.g, mask, &box) == (terms < 200 ? CLASS_NONE : CLASS_PART));
+    }
+}
+
+TEST_CASE("a bounded parameter has its bounds, and its value once it is known") {
+    const random_expr::variant v("i32 w in 0..9; q - w <= k");
+    attn__box box;
+    attn__box_init(&box, nullptr);
+    attn__box_set(&box, LEAF_q, 0, 99);
+    std::vector<attn__range> range((size_t)v.v->mask + 1);
+    attn__ranges(&v.v->graph, v.v->mask, &box, range.data());
+    const attn__node &le = v.v->graph.node[v.v->mask];
+    CHECK(range[(size_t)le.u.arg[0]].lo == -9);
+    CHECK(range[(size_t)le.u.arg[0]].hi == 99);
+}

@@ -148,7 +148,8 @@ TEST_CASE("windows that make no sense are refused by name") {
         w.*row.field = row.value;
         INFO(row.arg << " " << row.value);
         CHECK(attn_variant_sample(causal.v, &w, nullptr, scores) == ATTN_INVALID);
-        CHECK(std::string(attn_error_arg()) == row.arg);
+        CHECK(std::string(attn_error_arg()) == std::string("window.") + row.arg);
+        CHECK(std::string(attn_error()).rfind(attn_error_arg(), 0) == 0);
     }
     attn_window w = window(4, 4);
     w.size = 0;
@@ -195,6 +196,8 @@ TEST_CASE("captures: every symbol once, no other, of a fitting type and rank") {
     CHECK(bind("i32 w; q - k < w", {capture("w", nullptr, 0.5)}) == ATTN_CAPTURE);
     CHECK(bind("i32 w; q - k < w", {capture("w", nullptr, NAN)}) == ATTN_CAPTURE);
     CHECK(bind("i32 w; q - k < w", {capture("w", nullptr, 3e9)}) == ATTN_CAPTURE);
+    CHECK(bind("s * c", {capture("c", nullptr, 1e300)}) == ATTN_CAPTURE);
+    CHECK(bind("s * c", {capture("c", nullptr, -INFINITY)}) == ATTN_OK);
 }
 
 TEST_CASE("captures: gradients are f32, of the value's shape, each element its own") {
@@ -213,4 +216,22 @@ TEST_CASE("captures: gradients are f32, of the value's shape, each element its o
     CHECK(bind("s * c", {capture("c", nullptr, 2, &one.t)}) == ATTN_OK);
     CHECK(bind("s * c", {capture("c", nullptr, 2, &good.t)}) == ATTN_SHAPE);
     CHECK(bind("i32 t[1]; t[k] == 0", {capture("t", &ids.t, 0, &one.t)}) == ATTN_DTYPE);
+}
+
+TEST_CASE("captures: a bounded parameter is clamped, as a load is") {
+    const variant x("i32 w in 0..2; i32 t[1] in 0..2; k <= w && k <= t[q]");
+    int32_t numbers[] = {7, 7, 7, 7};
+    const tensor t(numbers, ATTN_I32, {4});
+    const struct {
+        double w;
+        const char *picture;
+    } rows[] = {{7, "###."}, {-7, "#..."}, {1, "##.."}};
+    for (const auto &row : rows) {
+        const attn_capture captures[] = {capture("w", nullptr, row.w), capture("t", &t.t)};
+        attn_window w = window(4, 4);
+        w.rows = 1;
+        w.captures = captures;
+        w.n_captures = 2;
+        CHECK(picture(x, w) == std::string(row.picture) + "\n");
+    }
 }
