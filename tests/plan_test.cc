@@ -476,6 +476,52 @@ TEST_CASE("lengths in memory are clamped, or refused with ATTN_CHECK=1") {
     }
 }
 
+TEST_CASE("block lists and bounded tables in memory are clamped, or refused with ATTN_CHECK=1") {
+    const Variant variant("i32 ids[2] in 2..9; k <= q + ids[b][k] ? s : -inf");
+    const double low = -2147483648.0, high = 2147483647;
+    const struct {
+        double count, index, id; // of the last block of the last head; of the last key
+        const char *arg;
+    } rows[] = {{2, 1, 9, ""},
+                {0, 99, 2, ""}, // an index that does not count
+                {-1, 1, 9, "blocks.counts"},
+                {4, 1, 9, "blocks.counts"},
+                {high, 1, 9, "blocks.counts"},
+                {2, 2, 9, "blocks.indices"},
+                {2, -1, 9, "blocks.indices"},
+                {2, low, 9, "blocks.indices"},
+                {2, 1, 10, "captures.ids"},
+                {2, 1, 1, "captures.ids"},
+                {2, 1, low, "captures.ids"}};
+    for (const char *name : {"ref", "cpu"}) {
+        const Device device(name);
+        Call call;
+        call.fill();
+        const Owned counts = make(ATTN_I32, {2, 1, 2}), indices = make(ATTN_I32, {1, 4, 2, 3});
+        const Owned ids = make(ATTN_I32, {2, 7});
+        attn_blocks blocks = {sizeof blocks, 0, 3, 4, &counts->t, &indices->t};
+        call.c.blocks = &blocks;
+        call.capture("ids", ids.get(), nullptr);
+        for (const auto &row : rows) {
+            counts->fill_all(1).set(3, row.count);
+            indices->fill_all(0).set(22, row.index);
+            ids->fill_all(3).set(13, row.id);
+            CAPTURE(name, row.count, row.index, row.id);
+            unsetenv("ATTN_CHECK");
+            REQUIRE(run(device.d, ATTN_FORWARD, call.c, variant.v) == ATTN_OK);
+            REQUIRE(run(device.d, ATTN_BACKWARD, call.c, variant.v) == ATTN_OK);
+            setenv("ATTN_CHECK", "1", 1);
+            const int status = run(device.d, ATTN_BACKWARD, call.c, variant.v);
+            unsetenv("ATTN_CHECK");
+            REQUIRE(status == (row.arg[0] ? ATTN_INVALID : ATTN_OK));
+            if (row.arg[0]) {
+                REQUIRE(std::string(attn_error_arg()) == row.arg);
+                REQUIRE(named(row.arg));
+            }
+        }
+    }
+}
+
 TEST_CASE("plan_info counts blocks, pairs and bytes") {
     const Device device("cpu");
     const Variant causal("k <= q");

@@ -711,6 +711,10 @@ TEST_CASE("dropout: layout, rate, origins, and the same mask in the oracle") {
     at.dropout = 1;
     REQUIRE(attn_dropout(cpu.d, &at, &same->t, nullptr) == ATTN_INVALID);
     at.dropout = 0;
+    at.flags = 64;
+    REQUIRE(attn_dropout(cpu.d, &at, &same->t, nullptr) == ATTN_INVALID);
+    REQUIRE(std::string(attn_error_arg()) == "flags");
+    at.flags = ATTN_TOP_LEFT;
     REQUIRE(attn_dropout(cpu.d, &at, &same->t, nullptr) == ATTN_OK);
     REQUIRE(same->get(0) == 1);
     const Owned wrong = make(ATTN_F32, {2, 3, 5, 77});
