@@ -15,6 +15,7 @@
 #include <string.h>
 
 typedef struct place {
+    const attn_device *device;
     char arg[ATTN__NAME + 16]; /* "captures.slopes" */
     const attn__symbol *symbol;
 } place;
@@ -31,9 +32,6 @@ static const char *wanted(int vt) {
     return vt == VT_F32 ? "f32, f16 and bf16 are" : vt == VT_I32 ? "i32 is" : "bool and u8 are";
 }
 
-/* Where captures live. */
-static const attn_device host = {.kind = 1, .name = "cpu"};
-
 static int bind_grad(const place *at, const attn_capture *c, int planning, attn__bound *to) {
     const attn_tensor *const g = c->grad, *const v = c->value;
     char arg[sizeof at->arg + 8];
@@ -43,7 +41,7 @@ static int bind_grad(const place *at, const attn_capture *c, int planning, attn_
                           "%s is given, but %s is no f32 symbol and has no gradient", arg,
                           at->symbol->name);
     }
-    ATTN_TRY(attn__tensor_check(&host, g, arg, planning));
+    ATTN_TRY(attn__tensor_check(at->device, g, arg, planning));
     if (attn__type_of(g) != ATTN_F32) {
         return attn__fail(ATTN_DTYPE, arg, "%s is %s; f32 is allowed", arg,
                           attn__type_name(attn__type_of(g)));
@@ -94,7 +92,7 @@ static int bind_number(const place *at, double number, attn__bound *to) {
 static int bind_tensor(const place *at, const attn_tensor *t, int planning, attn__bound *to) {
     const attn__symbol *const s = at->symbol;
     const int type = attn__type_of(t);
-    ATTN_TRY(attn__tensor_check(&host, t, at->arg, planning));
+    ATTN_TRY(attn__tensor_check(at->device, t, at->arg, planning));
     if (!fits(s->type, type)) {
         return attn__fail(ATTN_DTYPE, at->arg, "%s is %s; for this symbol %s allowed", at->arg,
                           attn__type_name(type), wanted(s->type));
@@ -137,8 +135,8 @@ static int bind_one(const place *at, const attn_capture *c, int planning, attn__
     return c->grad ? bind_grad(at, c, planning, to) : ATTN_OK;
 }
 
-int attn__bind(const attn_variant *v, const attn_capture *captures, int64_t n, int planning,
-               attn__bound *bound) {
+int attn__bind(const attn_device *device, const attn_variant *v, const attn_capture *captures,
+               int64_t n, int planning, attn__bound *bound) {
     const attn_graph *const g = &v->graph;
     if (n < 0 || (n > 0 && !captures)) {
         return attn__fail(ATTN_INVALID, "captures", "captures is %s with n_captures %lld",
@@ -151,7 +149,7 @@ int attn__bind(const attn_variant *v, const attn_capture *captures, int64_t n, i
     for (int64_t i = 0; i < n; i++) {
         const char *const name = captures[i].name;
         const int symbol = name ? attn__symbol_find(g, name) : -1;
-        place at;
+        place at = {.device = device};
         snprintf(at.arg, sizeof at.arg, "captures.%s", name ? name : "");
         if (symbol < 0) {
             return attn__fail(ATTN_CAPTURE, at.arg,

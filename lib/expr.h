@@ -231,9 +231,10 @@ typedef struct attn__bound {
     int64_t gst[ATTN__MAX_RANK];
 } attn__bound;
 /* bind.c: finds every symbol's capture by name and checks it; `bound` has room for every symbol.
-   While planning, data pointers are neither needed nor read. */
-int attn__bind(const attn_variant *v, const attn_capture *captures, int64_t n, int planning,
-               attn__bound *bound);
+   While planning, data pointers are neither needed nor read. Without a device captures lie in host
+   memory. */
+int attn__bind(const attn_device *device, const attn_variant *v, const attn_capture *captures,
+               int64_t n, int planning, attn__bound *bound);
 
 /* The leaves but s, for one pair. */
 typedef struct attn__env {

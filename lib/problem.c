@@ -316,7 +316,7 @@ int attn__problem_new(const attn_device *device, int direction, const attn_call 
     ATTN_TRY(attn__read_sink(&r));
     ATTN_TRY(attn__read_scales(&r));
     ATTN_TRY(attn__read_blocks(&r));
-    ATTN_TRY(attn__bind(variant, c.captures, c.n_captures, planning, bound));
+    ATTN_TRY(attn__bind(device, variant, c.captures, c.n_captures, planning, bound));
     if (planning || attn__checks_overflow(variant)) {
         ATTN_TRY(check_overflow(problem, scratch));
     }

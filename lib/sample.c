@@ -106,7 +106,7 @@ static int sampler_make(sampler *x, const attn_variant *variant) {
     if (!x->bound) {
         return ATTN_MEMORY;
     }
-    ATTN_TRY(attn__bind(variant, x->w.captures, x->w.n_captures, 0, x->bound));
+    ATTN_TRY(attn__bind(NULL, variant, x->w.captures, x->w.n_captures, 0, x->bound));
     ATTN_TRY(check_overflow(x, variant));
     ATTN_TRY(attn__vm_new(x->g, roots, 2, &x->vm));
     const size_t bytes = attn__vm_scratch(x->vm);

@@ -45,7 +45,7 @@ int plain_scorer_new(plain_scorer *r, const attn_variant *variant, const attn_ca
         }
     }
     need(g, variant->mask, r->needed);
-    return attn__bind(variant, call->captures, call->n_captures, 0, r->bound);
+    return attn__bind(NULL, variant, call->captures, call->n_captures, 0, r->bound);
 }
 
 void plain_scorer_free(plain_scorer *r) {

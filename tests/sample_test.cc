@@ -66,10 +66,11 @@ attn_capture capture(const char *name, const attn_tensor *value, double number =
 }
 
 // The status of binding, with what the sentence must name.
-int bind(const char *text, const std::vector<attn_capture> &captures, bool planning = false) {
+int bind(const char *text, const std::vector<attn_capture> &captures, bool planning = false,
+         const attn_device *device = nullptr) {
     const variant x(text);
     std::vector<attn__bound> bound(ATTN__MAX_SYMBOLS);
-    return attn__bind(x.v, captures.data(), (int64_t)captures.size(), planning, bound.data());
+    return attn__bind(device, x.v, captures.data(), (int64_t)captures.size(), planning, bound.data());
 }
 
 } // namespace
@@ -234,4 +235,18 @@ TEST_CASE("captures: a bounded parameter is clamped, as a load is") {
         w.n_captures = 2;
         CHECK(picture(x, w) == std::string(row.picture) + "\n");
     }
+}
+
+TEST_CASE("captures: one on another device is told from the call's own") {
+    float x = 0;
+    tensor t(&x, ATTN_F32, {1});
+    attn_device ref;
+    memset(&ref, 0, sizeof ref);
+    ref.kind = 1;
+    strcpy(ref.name, "ref");
+    t.t.device.device_type = decltype(t.t.device.device_type)(2);
+    CHECK(bind("s + t[k]", {capture("t", &t.t)}, false, &ref) == ATTN_DEVICE);
+    CHECK(std::string(attn_error()).find("ref is 1:0") != std::string::npos);
+    CHECK(bind("s + t[k]", {capture("t", &t.t)}) == ATTN_DEVICE);
+    CHECK(std::string(attn_error()).find("host memory is 1:0") != std::string::npos);
 }
