@@ -100,6 +100,7 @@ local function workspace_for(call, plan)
         if work then
             check(C.attn_stream_sync(call.device.handle, stream))
             work:free()
+            of_device[address] = nil
         end
         work = tensor.empty({plan.workspace}, {dtype = 'u8', device = call.device})
         workspaces[call.device], of_device[address] = of_device, work
