@@ -190,7 +190,8 @@ ATTN_API int attn_stream_sync(attn_device *device, void *stream);
 typedef struct attn_variant attn_variant;
 
 /* Text, for example "k <= q && q - k < 1024 ? s + slopes[h] * (k - q) : -inf"; docs/variants.md has
-   the grammar. Undeclared names are f32: with indices tensors, without parameters. */
+   the grammar. Undeclared names are f32: with indices tensors, without parameters. Here and below a
+   failure sets *variant to NULL. */
 ATTN_API int attn_variant_parse(const char *text, attn_variant **variant);
 /* The ready-made ones by name: "causal" {}, "window" {l, r}, "prefix" {n}, "first_keys" {n, l},
    "alibi" {H} or {} with tensor slopes[H], "softcap" {c}, "dilated" {n}, "document" {} with i32
@@ -214,7 +215,7 @@ typedef struct attn_symbol {
     uint32_t size;
     int32_t type; /* ATTN_F32, ATTN_I32 or ATTN_BOOL */
     int32_t rank; /* number of indices; 0 for a parameter */
-    int32_t lo, hi; /* i32: declared bounds; what is loaded is clamped to them */
+    int32_t lo, hi; /* i32: declared bounds, to which what is read is clamped; none: lo > hi */
     char name[48];
 } attn_symbol;
 /* Returns the number of symbols and fills `symbol` with the i-th, if there is one. */
@@ -257,22 +258,24 @@ typedef struct attn_node {
     int32_t type;     /* ATTN_F32, ATTN_I32 or ATTN_BOOL */
     int32_t constant; /* 1: the value is known and in `value` */
     double value;
-    int32_t symbol; /* of a load or parameter, else -1 */
+    int32_t symbol; /* of a load or parameter; of a leaf the leaf's number; else -1 */
     int32_t n_args;
     int32_t args[4];
 } attn_node;
 ATTN_API int attn_graph_new(attn_graph **graph);
 ATTN_API void attn_graph_release(attn_graph *graph);
-/* An operation's number by its name ("add"), or ATTN_INVALID; and back, NULL past the end. */
+/* The number of an operation ("add") or of another node ("leaf", "const", "param", "load") by its
+   name, or ATTN_INVALID; and back, NULL past the end. */
 ATTN_API int attn_op_find(const char *name);
 ATTN_API const char *attn_op_name(int op);
 /* Leaves by name: s b h q k i nq nk nh hk batch. */
 ATTN_API int attn_graph_leaf(attn_graph *graph, const char *name);
-/* i32 where x has no fraction and fits, else f32 (rounded to nearest). */
+/* i32 where x has no fraction and fits, else f32 (rounded to nearest); a finite x beyond f32 is
+   refused. */
 ATTN_API int attn_graph_number(attn_graph *graph, double x);
 ATTN_API int attn_graph_bool(attn_graph *graph, int x);
 ATTN_API int attn_graph_param(attn_graph *graph, const char *name, int type);
-/* A tensor symbol (not a node); lo = hi = 0 means no declared bounds. */
+/* A tensor symbol (not a node); lo > hi, or 0 for both, means no declared bounds. */
 ATTN_API int attn_graph_tensor(attn_graph *graph, const char *name, int type, int rank, int32_t lo,
                                int32_t hi);
 ATTN_API int attn_graph_load(attn_graph *graph, int symbol, const int32_t *indices, int n);
