@@ -119,7 +119,7 @@ function M.write(path, grid)
     local bytes = M[kind](grid, math.max(1, math.floor(512 / largest)))
     local file, why = io.open(path, 'wb')
     if not file then
-        base.fail('IO', 'file', ('%s cannot be written'):format(why))
+        base.fail('IO', 'file', ('file cannot be written: %s'):format(why))
     end
     local written = file:write(bytes)
     if not file:close() or not written then

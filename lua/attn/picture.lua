@@ -32,6 +32,7 @@ local function window_of(variant, opt)
     end
     w.nk = opt.nk or opt.nq or 32
     w.nq = opt.nq or w.nk
+    w.nh, w.batch = opt.nh or w.h + 1, opt.batch or w.b + 1
     w.rows = w.rows > 0 and w.rows or w.nq - w.i
     w.columns = w.columns > 0 and w.columns or w.nk - w.k
     if w.rows > MOST or w.columns > MOST then

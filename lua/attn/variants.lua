@@ -239,8 +239,7 @@ local function window_at(b, h, q, k, x)
         w.flags = C.ATTN_TOP_LEFT
     end
     w.i, w.nq, w.nk = i, nq, nk
-    w.nh, w.batch = x.nh or h + 1, x.batch or b + 1
-    w.hk = x.hk or w.nh
+    w.nh, w.hk, w.batch = x.nh or h + 1, x.hk or 1, x.batch or b + 1
     return w
 end
 

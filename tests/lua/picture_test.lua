@@ -31,6 +31,9 @@ test('a part, a head, a batch entry', function(t)
     local function f(_, b, h, q, k) return q - k == b + 2 * h end
     t.equal(attn.picture(f, {nq = 4, b = 1, h = 0, nh = 2, batch = 2}), '....\n#...\n.#..\n..#.\n')
     t.equal(attn.picture(f, {nq = 4, b = 0, h = 1, nh = 2, batch = 2}), '....\n....\n#...\n.#..\n')
+    t.equal(attn.picture(f, {nq = 4, b = 1}), '....\n#...\n.#..\n..#.\n')
+    t.equal(attn.picture(f, {nq = 4, h = 1}), '....\n....\n#...\n.#..\n')
+    t.fails(function() attn.picture(f, {nq = 4, h = 1, nh = 1}) end, 'window.h is 1; 0 to 0')
     local part = {nq = 8, i = 3, k = 2, rows = 2, columns = 4}
     t.equal(attn.picture(attn.causal, part), '##..\n###.\n')
 end)
@@ -143,7 +146,7 @@ test('errors', function(t)
     end
     is('INVALID', 'file', "a name that ends with .svg or .png", {file = 'x.jpg'})
     is('INVALID', 'file', "a name that ends with .svg or .png", {file = 3})
-    is('IO', 'file', 'cannot be written', {file = '/nowhere/at/all/x.svg'})
+    is('IO', 'file', 'cannot be written: /nowhere', {file = '/nowhere/at/all/x.svg'})
     is('INVALID', 'nq', 'a whole number is wanted', {nq = -1})
     is('INVALID', 'nq', 'a whole number is wanted', {nq = 1.5})
     is('INVALID', 'rows', 'at most 4096', {nq = 5000})

@@ -441,6 +441,15 @@ refused('q()', function(_, _, _, q) return q() end, 'q(...): a symbol is a numbe
 refused('q[1]', function(_, _, _, q) return q[1] end, 'a symbol is a number')
 refused('5LL', function(s) return s + 5LL end, '5LL is no number')
 refused('5LL as a result', function() return 5LL end, 'the variant returns the cdata 5LL')
+refused('a number beyond f32', function(s)
+    return s - 1e300
+end, '1e+300', 'INVALID')
+refused('a number beyond f32 in a comparison', function(s)
+    return s < -4e38
+end, '-4e+38', 'INVALID')
+works('math.huge and the largest f32', function(s)
+    return s < math.huge and math.max(s, -3.4028234e38)
+end, 's < inf ? max(s, -3.4028234e38) : -inf')
 refused('a string as a result', function(_, _, h)
     if h == 1 then
         return 'one'

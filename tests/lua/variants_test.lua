@@ -369,7 +369,7 @@ test('a call without x, or with a part of it', function(t)
     local heads = attn.variant(function(_, b, h, _, _, x)
         return x.nh + 10 * x.hk + 100 * x.batch + 1000 * h + 10000 * b
     end)
-    t.equal(heads(0, 2, 3, 0, 0), 4 + 40 + 300 + 3000 + 20000)
+    t.equal(heads(0, 2, 3, 0, 0), 4 + 10 + 300 + 3000 + 20000)
     t.equal(heads(0, 2, 3, 0, 0, {nh = 8, hk = 2, batch = 5}), 8 + 20 + 500 + 3000 + 20000)
 end)
 test('what a call of a variant gives and refuses', function(t)
