@@ -272,8 +272,7 @@ typedef struct attn__box {
     const attn__bound *bound;     /* NULL or data NULL: symbols have their declared bounds */
     int32_t no_overflow;          /* 1: i32 operations do not overflow, as in every plan */
 } attn__box;
-/* Every leaf with its widest legal range, s with NaN: a caller narrows what it knows. `bound` may be
-   NULL. */
+/* Every leaf with its widest legal range, s with NaN: a caller narrows what it knows. */
 void attn__box_init(attn__box *box, const attn__bound *bound);
 static inline void attn__box_set(attn__box *box, int leaf, double lo, double hi) {
     const attn__range r = {lo, hi, 0};

@@ -70,7 +70,8 @@ int bind(const char *text, const std::vector<attn_capture> &captures, bool plann
          const attn_device *device = nullptr) {
     const variant x(text);
     std::vector<attn__bound> bound(ATTN__MAX_SYMBOLS);
-    return attn__bind(device, x.v, captures.data(), (int64_t)captures.size(), planning, bound.data());
+    const int64_t n = (int64_t)captures.size();
+    return attn__bind(device, x.v, captures.data(), n, planning, bound.data());
 }
 
 } // namespace

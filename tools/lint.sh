@@ -75,6 +75,10 @@ each "${code[@]}" | LC_ALL=C.UTF-8 grep -vE "$generated:" | rule 'lines have at 
 command=(grep -nHP '\t| +$')
 each "${code[@]}" '*.md' | rule 'no tabs, no blanks at the end of a line'
 
+# A formatter that wraps comments breaks these, and what follows is no heading any more.
+command=(grep -nHP '^/\* -- (?!.* \*/$)')
+each "${c_files[@]}" | rule 'headings stay on their line'
+
 # -- Words -----------------------------------------------------------------------------------------
 
 files "${code[@]}" | grep -v 'BUILD$' | while read -r file; do
@@ -105,7 +109,8 @@ else
 fi
 if command -v cppcheck > /dev/null; then
     # uninitvar takes vector types and loops of at least one round wrongly; the compilers see those.
-    cppcheck --quiet --std=c11 --language=c --suppress=uninitvar --suppress=negativeIndex:lib/bind.c \
+    cppcheck --quiet --std=c11 --language=c \
+        --suppress=uninitvar --suppress=negativeIndex:lib/bind.c \
         --template='{file}:{line}: {severity}: {message} [{id}]' -I lib lib/*.c examples/*.c 2>&1 |
         grep ' error: ' | rule 'cppcheck'
 else
