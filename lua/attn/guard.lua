@@ -6,11 +6,13 @@
 --     math.exp(q)             fields of math, bit, os and tonumber take symbols
 --     local exp = math.exp    upvalues that hold such a function, of f and of the Lua functions it
 --                             reaches by upvalues, hold the replacement
---     local t = {1, 2}; t[q]  plain tables in upvalues have an __index that refuses symbols;
---                             without it t[q] would be nil, and `t[q] or 0` silently wrong
+--     local t = {1, 2}; t[q]  plain tables in upvalues, and in globals that such a function names,
+--                             have an __index that refuses symbols; without it t[q] would be nil,
+--                             and `t[q] or 0` silently wrong
 --
 -- On its way it learns what the user calls his tensors.
 
+local util = require 'jit.util'
 local tensor = require 'attn.tensor'
 local symbol = require 'attn.symbol'
 local overload = require 'attn.overload'
@@ -31,13 +33,14 @@ end
 
 local walk_function
 
--- Fields of a record are looked through as upvalues are; a table with a sequence is data.
+-- Fields of a record are looked through as upvalues are; a table with a sequence is data, where
+-- rows may be tables.
 local function walk_table(walk, t)
     if walk.seen[t] or walk.modules[t] or getmetatable(t) ~= nil then
         return
     end
     walk.seen[t] = true
-    if #t == 0 then
+    if #t == 0 or type(t[1]) == 'table' then
         for key, value in pairs(t) do
             if type(value) == 'table' then
                 walk_table(walk, value)
@@ -67,12 +70,35 @@ local function walk_upvalue(walk, f, i, name, value)
     end
 end
 
+-- The globals that f and the functions written in it may name: every string of their code is tried.
+local function walk_globals(walk, env, code)
+    local i = 1
+    while true do
+        local constant = util.funck(code, -i)
+        local kind = type(constant)
+        if kind == 'nil' then
+            return
+        elseif kind == 'proto' then
+            walk_globals(walk, env, constant)
+        elseif kind == 'string' then
+            local value = rawget(env, constant)
+            if type(value) == 'table' then
+                walk_table(walk, value)
+            elseif type(value) == 'function' then
+                walk_function(walk, value)
+            end
+        end
+        i = i + 1
+    end
+end
+
 function walk_function(walk, f)
     local source = getinfo(f, 'S')
     if walk.seen[f] or source.what == 'C' or source.source:sub(1, #here) == here then
         return
     end
     walk.seen[f] = true
+    walk_globals(walk, getfenv(f), f)
     local i = 1
     while true do
         local name, value = getupvalue(f, i)

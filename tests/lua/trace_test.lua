@@ -12,7 +12,7 @@ local slopes = attn.tensor {0.5, 0.25, 0.125, 0.0625}
 local rel = attn.tensor {{0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}}
 local seen = attn.tensor {true, false, true, true, false, true, true, true}
 local ids = attn.tensor({0, 0, 1, 1, 2, 2, 3, 3}, {dtype = 'i32'})
-local plain_table = {1, 2, 3, 4}
+local plain_table, plain_rows = {1, 2, 3, 4}, {{1, 2}, {3, 4}}
 local record = {slopes = attn.tensor {1, 2, 3}, list = {1, 2, 3}, exp = math.exp}
 
 -- The graph of f is that of the text; f is traced with the JIT on and off, twice each.
@@ -336,6 +336,39 @@ refused('a plain table in an upvalue', function(s, _, h) return s * (plain_table
     'a plain table is indexed by the symbol h: wrap it with attn.tensor')
 refused('a plain table in a record', function(s, _, h) return s * (record.list[h] or 0) end,
     'wrap it with attn.tensor')
+refused('a row of a plain table', function(s, _, h) return s * (plain_rows[1][h] or 0) end,
+    'wrap it with attn.tensor')
+-- luacheck: push globals global_table global_record global_helper
+global_table, global_record = {1, 2, 3, 4}, {list = {1, 2, 3}}
+function global_helper(h) return plain_table[h] or 0 end
+refused('a plain table in a global', function(s, _, h) return s * (global_table[h] or 0) end,
+    'a plain table is indexed by the symbol h: wrap it with attn.tensor')
+refused('a plain table in a global record', function(s, _, h)
+    return s * (global_record.list[h] or 0)
+end, 'wrap it with attn.tensor')
+refused('a plain table in a global, from a function inside', function(s, _, h)
+    local function at(i) return global_table[i] or 0 end
+    return s * at(h)
+end, 'wrap it with attn.tensor')
+test('a plain table in an upvalue of a global function', function(t)
+    t.fails(function()
+        attn.variant(function(s, _, h) return s * global_helper(h) end)
+    end, 'wrap it with attn.tensor')
+end)
+test('a plain table in the environment of a function', function(t)
+    local f = setfenv(function(s, _, h) return s * (global_table[h] or 0) end,
+        {global_table = {1}})
+    t.fails(function() attn.variant(f) end, 'wrap it with attn.tensor')
+end)
+works('a plain table in a global by a number', function(s) return s * global_table[2] end, 's * 2')
+test('tables of globals are what they were', function(t)
+    t.equal(getmetatable(global_table), nil)
+    t.equal(getmetatable(global_record), nil)
+    t.equal(getmetatable(global_record.list), nil)
+    t.equal(getmetatable(_G), nil)
+    t.equal(getmetatable(math), nil)
+end)
+-- luacheck: pop
 works('a plain table by a plain number', function(s) return s * plain_table[2] end, 's * 2')
 works('for i = 1, 3', function(s, _, _, q, k)
     for i = 1, 3 do
