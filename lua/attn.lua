@@ -7,7 +7,7 @@
 -- This file only ties the parts together; docs/lua.md lists the functions and the rules for
 -- variants.
 --
---     ffi cdef device                                 the library, its errors, its devices
+--     ffi cdef words device                           the library, its errors, its devices
 --     tensor*                                         memory, shapes, elements
 --     symbol argument load overload guard trace       Lua functions into expression graphs
 --     variants                                        objects, lists, ready-made ones

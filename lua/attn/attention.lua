@@ -12,6 +12,7 @@
 local bit = require 'bit'
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
+local words = require 'attn.words'
 local tensor = require 'attn.tensor'
 local symbol = require 'attn.symbol'
 local load = require 'attn.load'
@@ -316,7 +317,8 @@ function M.attention(q, k, v, opt)
     call.variant = opt.variant ~= nil and variants.of(opt.variant) or plain
     local shape, lse_shape = result_shapes(q, v)
     check_axes(call)
-    local exact = q.dtype == 'f64'
+    -- Backward takes exp(score - lse): an f32 lse of large scores would spoil the oracle.
+    local exact = call.device.name == 'ref'
     local dtype = q.dtype:find '^e' and 'bf16' or q.dtype
     local o = opt.out ~= nil and want_tensor('out', opt.out)
         or tensor.empty(shape, {dtype = dtype, device = call.device})
@@ -334,7 +336,7 @@ end
 function M.merge(parts, opt)
     options.want('table', 'parts', parts)
     opt = options.want('table', 'opt', opt or {})
-    options.check_names('attn.merge', opt, {'sink'})
+    words.check_names('attn.merge', opt, {'sink'})
     local n = #parts
     local outs = ffi.new('const attn_tensor *[?]', n + 1)
     local lses = ffi.new('const attn_tensor *[?]', n + 1)

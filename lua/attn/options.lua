@@ -8,52 +8,12 @@ local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local tensor = require 'attn.tensor'
 local symbol = require 'attn.symbol'
+local words = require 'attn.words'
 local C, fail = base.C, base.fail
-local min, floor = math.min, math.floor
+local check_names = words.check_names
+local floor = math.floor
 
 local M = {}
-
--- -- Names --------------------------------------------------------------------------------------
-
--- How many letters to insert, remove or change to get from a to b.
-local function distance(a, b)
-    local row = {}
-    for j = 0, #b do
-        row[j] = j
-    end
-    for i = 1, #a do
-        local diagonal = row[0]
-        row[0] = i
-        for j = 1, #b do
-            local change = diagonal + (a:byte(i) == b:byte(j) and 0 or 1)
-            diagonal = row[j]
-            row[j] = min(row[j] + 1, row[j - 1] + 1, change)
-        end
-    end
-    return row[#b]
-end
-
--- Refuses keys of t that `known` (a list of names) lacks.
-local function check_names(what, t, known)
-    local set = {}
-    for _, name in ipairs(known) do
-        set[name] = true
-    end
-    for key in pairs(t) do
-        if not set[key] then
-            local nearest, least = known[1], math.huge
-            for _, name in ipairs(known) do
-                local d = distance(tostring(key), name)
-                if d < least then
-                    nearest, least = name, d
-                end
-            end
-            fail('INVALID', tostring(key), ("%s has no '%s': did you mean '%s'? There are %s")
-                :format(what, tostring(key), nearest, table.concat(known, ' ')))
-        end
-    end
-end
-M.check_names = check_names
 
 local function want(kind, name, x)
     if type(x) ~= kind then

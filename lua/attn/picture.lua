@@ -4,6 +4,7 @@
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
+local words = require 'attn.words'
 local tensor = require 'attn.tensor'
 local variants = require 'attn.variants'
 local options = require 'attn.options'
@@ -19,7 +20,7 @@ local MOST = 4096 -- rows or columns
 
 -- {c = the library's window, and what keeps alive the memory it points to}
 local function window_of(variant, opt)
-    options.check_names('attn.picture', opt, known)
+    words.check_names('attn.picture', opt, known)
     local w = ffi.new 'attn_window'
     w.size = ffi.sizeof(w)
     w.flags = opt.top_left and C.ATTN_TOP_LEFT or 0

@@ -13,6 +13,7 @@
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local tensor = require 'attn.tensor'
+local words = require 'attn.words'
 local C, fail = base.C, base.fail
 local min, tonumber, type = math.min, tonumber, type
 
@@ -185,16 +186,12 @@ M.param_node = param_node
 
 -- What the user calls a value, for errors.
 local function describe(x)
-    if type(x) == 'string' then
-        return ("the string '%s'"):format(x)
-    elseif type(x) == 'cdata' and tensor.is(x) then
+    if type(x) == 'cdata' and tensor.is(x) then
         return 'a tensor without an index'
     elseif ffi.istype(partial_t, x) then
         return tostring(x)
-    elseif type(x) == 'cdata' then
-        return ('the cdata %s'):format(tostring(x))
     end
-    return x == nil and 'nil' or 'a ' .. type(x)
+    return words.describe(x)
 end
 M.describe = describe
 

@@ -5,6 +5,7 @@
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
+local words = require 'attn.words'
 local devices = require 'attn.device'
 local C, check, fail = base.C, base.check, base.fail
 
@@ -97,6 +98,15 @@ return function(M)
 
     local name_box = ffi.new 'const char *[1]'
 
+    -- A path that ends with `suffix`, if one is given.
+    local function check_path(path, suffix)
+        if type(path) ~= 'string' or suffix and path:sub(-#suffix) ~= suffix then
+            fail('INVALID', 'path', ('path is %s: %s is wanted'):format(words.describe(path),
+                suffix and ("a name that ends with '%s'"):format(suffix) or 'a string'))
+        end
+        words.check_text('INVALID', 'path', path)
+    end
+
     -- The i-th tensor's name; the tensor, or nil and why attn cannot hold it: sentence and code.
     local function from_file(file, i)
         local head = ffi.new 'attn_tensor'
@@ -120,43 +130,52 @@ return function(M)
     end
 
     -- .npy: the tensor. .safetensors: a table name -> tensor, and a table name -> sentence of those
-    -- whose type or rank attn does not have. The file stays mapped while one of them lives;
-    -- changing an element changes memory, never the file.
+    -- whose type or rank attn does not have; to read such a name in the first is an error. The file
+    -- stays mapped while a tensor lives; changing an element changes memory, never the file.
     function M.load(path)
-        if type(path) ~= 'string' then
-            fail('INVALID', 'path', ('path is a %s: a string is wanted'):format(type(path)))
-        end
+        check_path(path)
         local box = ffi.new 'attn_file *[1]'
         check(C.attn_file_open(path, box))
         local file = ffi.gc(box[0], C.attn_file_release)
-        local tensors, left_out = {}, {}
+        local left_out, codes = {}, {}
+        local tensors = setmetatable({}, {__index = function(_, name)
+            if left_out[name] then
+                fail(codes[name], name, ('%s: %s'):format(path, left_out[name]))
+            end
+        end})
         for i = 0, tonumber(C.attn_file_count(file)) - 1 do
             local name, t, why, code = from_file(file, i)
             if name == '' then -- an .npy file
                 return t or fail(code, 'path', why)
             end
-            tensors[name], left_out[name] = t, why
+            tensors[name], left_out[name], codes[name] = t, why, code
         end
         return tensors, left_out
     end
 
     -- t:save 'x.npy'
     function methods.save(t, path)
-        if type(path) ~= 'string' or not path:find '%.npy$' then
-            fail('INVALID', 'path', ("path is %s: a name that ends with '.npy' is wanted")
-                :format(tostring(path)))
-        end
+        check_path(path, '.npy')
         check(C.attn_file_save_npy(path, M.c(t)))
     end
 
     -- tensors: a table name -> tensor; written in the order of their names.
     function M.save(path, tensors)
-        if type(path) ~= 'string' or not path:find '%.safetensors$' then
-            fail('INVALID', 'path', ("path is %s: a name that ends with '.safetensors' is wanted")
-                :format(tostring(path)))
+        check_path(path, '.safetensors')
+        if type(tensors) ~= 'table' then
+            fail('INVALID', 'tensors', ('tensors is %s: a table name -> tensor is wanted')
+                :format(M.is(tensors) and 'a tensor' or words.describe(tensors)))
         end
         local names = {}
-        for name in pairs(tensors) do
+        for name, t in pairs(tensors) do
+            if type(name) ~= 'string' then
+                fail('INVALID', 'tensors', ('a name in tensors is %s: a string is wanted')
+                    :format(words.describe(name)))
+            elseif not M.is(t) then
+                fail('INVALID', 'tensors', ('tensors[%s] is %s: a tensor is wanted')
+                    :format(name, words.describe(t)))
+            end
+            words.check_text('INVALID', 'tensors', name, 'a name')
             names[#names + 1] = name
         end
         table.sort(names)

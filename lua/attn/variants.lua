@@ -14,6 +14,7 @@
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
+local words = require 'attn.words'
 local tensor = require 'attn.tensor'
 local symbol = require 'attn.symbol'
 local load = require 'attn.load'
@@ -221,7 +222,7 @@ end
 -- The call in which a query stands at q and a key at k: what x leaves open is the least that holds
 -- them.
 local function window_at(b, h, q, k, x)
-    options.check_names('x', options.want('table', 'x', x), {'i', 'nq', 'nk', 'nh', 'hk', 'batch'})
+    words.check_names('x', options.want('table', 'x', x), {'i', 'nq', 'nk', 'nh', 'hk', 'batch'})
     for name, value in pairs(x) do
         want_whole('x.' .. name, value)
     end

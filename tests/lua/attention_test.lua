@@ -106,6 +106,29 @@ test('shapes, dtypes and devices of the results', function(t)
         t.equal(g.v.dtype, dtype)
     end
 end)
+test("the oracle's gradients do not depend on a shift of the scores", function(t)
+    local q, k, v = inputs()
+    local dout = attn.randn(1, q.shape, {seed = 3, device = 'ref'})
+    local function run(variant, dlse)
+        local o, call = attn.attention(q:to 'ref', k:to 'ref', v:to 'ref', {variant = variant})
+        t.equal(call.lse.dtype, 'f64')
+        local g = call:backward(dout, {}, dlse)
+        return o, call.lse, g
+    end
+    for i = 1, 2 do
+        local dlse = i == 2 and attn.zeros({B, H, N}, {device = 'ref'}) + 1 or nil
+        local o, lse, g = run('s', dlse)
+        local o2, lse2, g2 = run('s + 1e6', dlse)
+        near(t, o2, o, 'o', 1e-6)
+        near(t, lse2 - 1e6, lse, 'lse', 1e-9)
+        for _, name in ipairs {'q', 'k', 'v'} do
+            near(t, g2[name], g[name], 'g.' .. name, 1e-6)
+        end
+        local _, merged = attn.merge {{o, lse}, {o2, lse2}}
+        t.equal(merged.dtype, 'f64')
+        near(t, merged, lse2, 'merged lse', 1e-9)
+    end
+end)
 test('without a variant and with an empty list', function(t)
     local q, k, v = inputs()
     local o, call = against_oracle(t, q, k, v)
