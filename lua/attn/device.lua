@@ -5,7 +5,9 @@
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
+local words = require 'attn.words'
 local C, check, fail = base.C, base.check, base.fail
+local abs, floor = math.abs, math.floor
 
 local M = {}
 
@@ -65,11 +67,15 @@ local opened = {} -- by name, "auto" too; with options a device is always new
 function M.open(name, opt)
     if type(name) ~= 'string' then
         fail('INVALID', 'device', ("device is %s: a name such as 'cpu', or a device, is wanted")
-            :format(type(name)))
+            :format(words.describe(name)))
     end
-    local threads = opt and opt.threads
-    if threads then
+    words.check_text('INVALID', 'device', name)
+    local threads = words.check_options(opt, {'threads'}).threads
+    if type(threads) == 'number' and floor(threads) == threads and abs(threads) < 2 ^ 31 then
         return open(name, threads)
+    elseif threads ~= nil then
+        fail('INVALID', 'threads', ('threads is %s: a whole number is wanted')
+            :format(type(threads) == 'number' and threads or words.describe(threads)))
     end
     if not opened[name] then
         local device = open(name)

@@ -11,6 +11,7 @@ local M = {}
 
 -- float: it has fractions; pointer: Lua reads it directly.
 local types = {}
+local ranges = {i32 = {-2 ^ 31, 2 ^ 31 - 1}, u8 = {0, 255}, bool = {0, 1}}
 for name, pointer in pairs {
     f64 = 'double *', f32 = 'float *', f16 = false, bf16 = false, i32 = 'int32_t *',
     u8 = 'uint8_t *', bool = 'uint8_t *', e4m3fn = false, e4m3fnuz = false, e5m2 = false,
@@ -22,12 +23,23 @@ for name, pointer in pairs {
         code = number % 256,
         bits = floor(number / 256),
         bytes = floor(number / 2048),
-        float = name ~= 'i32' and name ~= 'u8' and name ~= 'bool',
+        float = not ranges[name],
+        range = ranges[name],
         pointer = pointer and ffi.typeof(pointer),
     }
     types[name], types[number] = dtype, dtype
 end
 M.types = types
+
+-- Refuses a number that an integer type does not hold; `name` is what the user calls it.
+function M.check_number(dtype, x, name, arg)
+    local range = dtype.range
+    if range and not (floor(x) == x and x >= range[1] and x <= range[2]) then
+        fail('INVALID', arg, ('%s is %.17g: %s holds whole numbers from %.0f to %.0f'):format(name,
+            x, dtype.name, range[1], range[2]))
+    end
+    return x
+end
 
 -- The type of that name.
 function M.named(name)

@@ -49,7 +49,7 @@ M.put = put
 -- A tensor, or a table that becomes one of type `dtype`.
 local function put_list(call, name, x, dtype)
     if type(x) == 'table' then
-        x = tensor.tensor(x, {dtype = dtype, device = call.device})
+        x = tensor.tensor(x, {dtype = dtype, device = call.device}, name)
         call.own[#call.own + 1] = x
     elseif not tensor.is(x) then
         fail('INVALID', name, ('%s is %s, a tensor or a table is wanted'):format(name,

@@ -18,6 +18,7 @@
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
+local words = require 'attn.words'
 local devices = require 'attn.device'
 local dtypes = require 'attn.dtype'
 local storages = require 'attn.storage'
@@ -61,7 +62,7 @@ end
 -- What the library takes. The pointer does not keep the tensor alive: hold on to `t` meanwhile.
 function M.c(t)
     if not is(t) then
-        fail('INVALID', 'tensor', ('a tensor is wanted, not a %s'):format(type(t)))
+        fail('INVALID', 'tensor', ('a tensor is wanted, not %s'):format(words.describe(t)))
     end
     return ffi.cast(tensor_p, alive(t).head)
 end
@@ -78,7 +79,8 @@ end
 -- Elements of a checked shape.
 local function count_of(shape)
     if type(shape) ~= 'table' then
-        fail('SHAPE', 'shape', ('shape is a %s: a table of extents is wanted'):format(type(shape)))
+        fail('SHAPE', 'shape', ('shape is %s: a table of extents is wanted')
+            :format(words.describe(shape)))
     end
     if #shape > MAX_RANK then
         fail('SHAPE', 'shape', ('shape has %d axes: at most %d are allowed')
@@ -158,11 +160,14 @@ local function is_compact(t)
     return true
 end
 
+local OPTIONS = {'dtype', 'device'}
+
 -- A compact tensor with undefined contents. opt: dtype (f32), device (auto).
 function M.empty(shape, opt)
     local n = count_of(shape)
-    local dtype = dtype_named(opt and opt.dtype or 'f32')
-    local device = devices.of(opt and opt.device)
+    opt = words.check_options(opt, OPTIONS)
+    local dtype = dtype_named(opt.dtype or 'f32')
+    local device = devices.of(opt.device)
     local bytes = n * dtype.bytes
     local data = bytes > 0 and storages.buffer(device, bytes) or nil
     return describe(storages.new(data, device, bytes), data, dtype, shape)
@@ -184,8 +189,8 @@ end
 -- Host memory that others own; strides may be nil. The pointer and the anchor live as long.
 function M.wrap(pointer, dtype, shape, strides, anchor)
     if type(pointer) ~= 'cdata' then
-        fail('INVALID', 'ptr', ('ptr is a %s: an FFI pointer or array is wanted')
-            :format(type(pointer)))
+        fail('INVALID', 'ptr', ('ptr is %s: an FFI pointer or array is wanted')
+            :format(words.describe(pointer)))
     end
     local n = count_of(shape)
     if strides then
@@ -229,14 +234,14 @@ local function number_of(x)
     if type(x) == 'boolean' then
         return x and 1 or 0
     elseif type(x) ~= 'number' then
-        fail('INVALID', 'value', ('the value is a %s: a number is wanted'):format(type(x)))
+        fail('INVALID', 'value', ('the value is %s: a number is wanted'):format(words.describe(x)))
     end
     return x
 end
 
 local function write(t, offset, x)
     local dtype = dtype_of(t)
-    x = number_of(x)
+    x = dtypes.check_number(dtype, number_of(x), 'the value', 'value')
     if dtype == types.f32 or dtype == types.f64 then
         ffi.cast(dtype.pointer, t.head.data)[offset] = x
         return
@@ -387,6 +392,7 @@ M.memory, M.collect = storages.memory, storages.collect
 M.types, M.dtype_of, M.dtype_named = types, dtype_of, dtype_named
 M.alive, M.view, M.shape_of, M.strides_of = alive, view, shape_of, strides_of
 M.count_of, M.is_compact, M.whole, M.number_of = count_of, is_compact, whole, number_of
+M.OPTIONS = OPTIONS
 
 require 'attn.tensor_math'(M)
 require 'attn.tensor_make'(M)

@@ -6,6 +6,7 @@
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local words = require 'attn.words'
+local dtypes = require 'attn.dtype'
 local devices = require 'attn.device'
 local C, check, fail = base.C, base.check, base.fail
 
@@ -33,42 +34,48 @@ return function(M)
         return shape, type(x)
     end
 
-    local function flatten(x, shape, axis, place, to, n)
-        if axis > #shape then
+    -- to: {name = the argument, dtype, shape, values, n = how many are there}; place: indices.
+    local function flatten(to, x, axis, place)
+        local name, extent = to.name .. place, to.shape[axis]
+        if not extent then
             if type(x) ~= 'number' and type(x) ~= 'boolean' then
-                fail('INVALID', 't', ('t%s is a %s: a number is wanted'):format(place, type(x)))
+                fail('INVALID', to.name, ('%s is %s: a number is wanted'):format(name,
+                    words.describe(x)))
             end
-            to[n] = M.number_of(x)
-            return n + 1
+            to.values[to.n] = dtypes.check_number(to.dtype, M.number_of(x), name, to.name)
+            to.n = to.n + 1
+            return
         end
-        if type(x) ~= 'table' or #x ~= shape[axis] then
-            fail('SHAPE', 't', ('t%s has %s, not %d elements: rows must be of one length')
-                :format(place, type(x) == 'table' and #x or 'no', shape[axis]))
+        if type(x) ~= 'table' or #x ~= extent then
+            fail('SHAPE', to.name, ('%s has %s, not %d elements: rows must be of one length')
+                :format(name, type(x) == 'table' and #x or 'no', extent))
         end
         for i = 1, #x do
-            n = flatten(x[i], shape, axis + 1, ('%s[%d]'):format(place, i), to, n)
+            flatten(to, x[i], axis + 1, ('%s[%d]'):format(place, i))
         end
-        return n
     end
 
-    -- From nested tables of numbers (f32 unless opt.dtype says otherwise) or booleans (bool).
-    function M.tensor(t, opt)
+    -- From nested tables of numbers (f32 unless opt.dtype says otherwise) or booleans (bool). name:
+    -- what the user calls t, if that is not t.
+    function M.tensor(t, opt, name)
+        name = name or 't'
         if type(t) ~= 'table' then
-            fail('INVALID', 't', ('t is a %s: a nested table of numbers is wanted'):format(type(t)))
+            fail('INVALID', name, ('%s is %s: a nested table of numbers is wanted'):format(name,
+                words.describe(t)))
         end
+        opt = words.check_options(opt, M.OPTIONS)
         local shape, kind = nested_shape(t)
-        local n = M.count_of(shape)
-        local values = ffi.new('double[?]', math.max(n, 1))
-        flatten(t, shape, 1, '', values, 0)
-        local dtype = opt and opt.dtype or kind == 'boolean' and 'bool' or 'f32'
-        local to = M.empty(shape, {dtype = dtype, device = opt and opt.device})
+        local values = ffi.new('double[?]', math.max(M.count_of(shape), 1))
+        local dtype = dtypes.named(opt.dtype or kind == 'boolean' and 'bool' or 'f32')
+        flatten({name = name, dtype = dtype, shape = shape, values = values, n = 0}, t, 1, '')
+        local to = M.empty(shape, {dtype = dtype.name, device = opt.device})
         return M.copy_into(to, M.wrap(values, 'f64', shape))
     end
 
     -- n tensors of one shape from the documented generator (docs/random.md). opt: seed (0), dtype,
     -- device, distribution ('normal' or 'uniform'). The j-th, from 0, has the key seed + j * 2^32.
     function M.randn(n, shape, opt)
-        opt = opt or {}
+        opt = words.check_options(opt, {'dtype', 'device', 'seed', 'distribution'})
         if not M.whole(n) or n < 1 then
             fail('INVALID', 'n', ('n is %s: the number of tensors is wanted, then their shape')
                 :format(tostring(n)))
@@ -86,7 +93,7 @@ return function(M)
         end
         local list = {}
         for j = 1, n do
-            local t = M.empty(shape, opt)
+            local t = M.empty(shape, {dtype = opt.dtype, device = opt.device})
             local key = ffi.cast('uint64_t', seed) + ffi.cast('uint64_t', j - 1) * 2ULL ^ 32
             check(C.attn_random(M.device_of(t).handle, M.c(t), kind, key, nil))
             list[j] = t

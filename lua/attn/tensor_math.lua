@@ -10,6 +10,7 @@
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
+local dtypes = require 'attn.dtype'
 local C, check, fail = base.C, base.check, base.fail
 local max, abs = math.max, math.abs
 
@@ -84,6 +85,7 @@ return function(M)
 
     -- Every element := x, rounded to the tensor's type.
     function methods.fill(t, x)
+        x = dtypes.check_number(dtype_of(M.alive(t)), M.number_of(x), 'the value', 'value')
         return M.assign(t, scalar(x, types.f64, M.device_of(t)))
     end
 

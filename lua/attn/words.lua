@@ -66,13 +66,14 @@ function M.check_names(what, t, known)
 end
 
 -- opt, an optional table of options with such names.
-function M.check_options(what, opt, known)
+function M.check_options(opt, known)
     if opt == nil then
         return {}
     elseif type(opt) ~= 'table' then
-        fail('INVALID', 'opt', ('%s: opt is %s, a table is wanted'):format(what, M.describe(opt)))
+        fail('INVALID', 'opt', ('opt is %s: a table of options is wanted')
+            :format(M.describe(opt)))
     end
-    M.check_names(what, opt, known)
+    M.check_names('opt', opt, known)
     return opt
 end
 
