@@ -35,7 +35,7 @@ M.types = types
 function M.check_number(dtype, x, name, arg)
     local range = dtype.range
     if range and not (floor(x) == x and x >= range[1] and x <= range[2]) then
-        fail('INVALID', arg, ('%s is %.17g: %s holds whole numbers from %.0f to %.0f'):format(name,
+        fail('INVALID', arg, ('%s is %.14g: %s holds whole numbers from %.0f to %.0f'):format(name,
             x, dtype.name, range[1], range[2]))
     end
     return x
