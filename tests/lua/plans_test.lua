@@ -112,7 +112,8 @@ test('a thousand calls leave nothing behind', function(t)
     for _ = 1, 1000 do
         step()
     end
-    t.equal(attn.collect(), before)
+    local after = attn.collect() -- compiled code may have kept a tensor of an earlier test
+    t.ok(after <= before, after - before)
     t.near(collectgarbage 'count', before_lua, 200, 'KiB of Lua')
 end)
 test('a thousand packed calls of changing lengths leave nothing behind', function(t)
