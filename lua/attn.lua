@@ -44,14 +44,12 @@ attn.variant, attn.param = variants.variant, argument.param
 attn.attention, attn.merge = attention.attention, attention.merge
 attn.picture = picture.picture
 
--- Conditions inside a variant function: true where any holds. Variants: visible where any is.
-function attn.any(...)
-    local first = ...
-    local kind = type(first)
-    if kind == 'function' or kind == 'table' then
-        return variants.any(...)
+-- Conditions inside a variant function: true where any (all) of them hold. Variants: visible where
+-- any (all) of them are.
+for _, name in ipairs {'any', 'all'} do
+    attn[name] = function(...)
+        return (variants.among(...) and variants or overload.functions)[name](...)
     end
-    return overload.functions.any(...)
 end
 
 local function result_of(ok, ...)

@@ -130,7 +130,7 @@ end
 
 -- Plans and runs c, with the captures' gradients in grads (by name).
 local function run(call, c, direction, grads)
-    call.captures = variants.bind(call.variant, grads)
+    call.captures = variants.bind(call.variant, call.device, grads)
     c.captures, c.n_captures = call.captures.array, call.captures.n
     c.alignment = alignment_of(call)
     local plan = plan_for(call, c, direction, grads)

@@ -96,7 +96,22 @@ local function renamed(part, taken)
     return new(values, axes)
 end
 
+-- Refuses a list that holds itself; above: the lists that it stands in.
+local function check_finite(list, above)
+    if above[list] then
+        fail('VARIANT', 'variant', 'a list of variants holds itself')
+    end
+    above[list] = true
+    for _, part in ipairs(list) do
+        if type(part) == 'table' and not M.is(part) then
+            check_finite(part, above)
+        end
+    end
+    above[list] = nil
+end
+
 local function join(list, how)
+    check_finite(list, {})
     for key in pairs(list) do
         if type(key) ~= 'number' then
             fail('VARIANT', 'variant', ("a list of variants has no field '%s'")
@@ -120,13 +135,31 @@ function Variant.__concat(a, b)
     return join({a, b}, C.attn_variant_compose)
 end
 
--- Visible where any of the masks is.
-function M.any(...)
-    local list = {...}
-    if #list == 1 and type(list[1]) == 'table' and not M.is(list[1]) then
-        list = list[1]
+local function combined(how)
+    return function(...)
+        if symbol.current() then
+            symbol.refuse 'a variant is made inside a variant function: make it before'
+        end
+        local list = {...}
+        if #list == 1 and type(list[1]) == 'table' and not M.is(list[1]) then
+            list = list[1]
+        end
+        return join(list, how)
     end
-    return join(list, C.attn_variant_any)
+end
+
+-- Visible where any of the masks is; where all are, which is what a list says.
+M.any, M.all = combined(C.attn_variant_any), combined(C.attn_variant_compose)
+
+-- Do a, b, ... combine as variants, and not as conditions?
+function M.among(...)
+    for i = 1, select('#', ...) do
+        local kind = type((select(i, ...)))
+        if kind == 'string' or kind == 'function' or kind == 'table' then
+            return true
+        end
+    end
+    return false
 end
 
 -- -- From functions and texts -------------------------------------------------------------------
@@ -146,6 +179,7 @@ local function is_value(x)
 end
 
 local function parsed(text, values)
+    words.check_text('PARSE', 'text', text)
     check(C.attn_variant_parse(text, box))
     local variant, unknown = new(values), {}
     for name, value in pairs(values) do
@@ -182,9 +216,27 @@ function M.variant(x, values)
 end
 M.of = M.variant
 
--- What the variant reads as the library takes it: {array, n}; grads: tensors by name. The table
--- keeps alive what the array points to.
-function M.bind(variant, grads)
+-- Tensors that were made here from tables: their copies by device.
+local from_table = setmetatable({}, {__mode = 'k'})
+
+-- Tensor t for a call on `device`.
+local function on_device(t, device, name)
+    local own = tensor.device_of(t)
+    if own == device then
+        return t
+    end
+    local copies = from_table[t]
+    if not copies then
+        fail('DEVICE', 'captures.' .. name, ('%s is on %s, but q is on %s: use :to'):format(name,
+            own.name, device.name))
+    end
+    copies[device] = copies[device] or t:to(device)
+    return copies[device]
+end
+
+-- What the variant reads as the library takes it: {array, n}; device: of the call, nil where any
+-- will do; grads: tensors by name. The table keeps alive what the array points to.
+function M.bind(variant, device, grads)
     local list = symbols(variant.handle)
     local captures = {array = ffi.new('attn_capture[?]', #list + 1), n = 0}
     for _, one in ipairs(list) do
@@ -192,18 +244,18 @@ function M.bind(variant, grads)
         if type(value) ~= 'nil' then
             local to = captures.array[captures.n]
             captures.n = captures.n + 1
-            captures[captures.n] = {one.name, value, grad}
-            to.name = one.name
             if tensor.is(value) then
                 if value.storage.live == 0 then
                     fail('INVALID', 'captures.' .. one.name, ('captures.%s was freed, and the '
                         .. 'variant reads it'):format(one.name))
                 end
+                value = device and on_device(value, device, one.name) or value
                 to.value = tensor.c(value)
             else
                 to.number = type(value) == 'number' and value or value.value
             end
-            to.grad = grad and tensor.c(grad) or nil
+            to.name, to.grad = one.name, grad and tensor.c(grad) or nil
+            captures[captures.n] = {one.name, value, grad}
         end
     end
     return captures
@@ -290,7 +342,9 @@ end
 -- A tensor argument, or a nested table of one.
 local function tensor_of(name, what, x, dtype)
     if type(x) == 'table' then
-        return tensor.tensor(x, {dtype = dtype, device = 'cpu'})
+        x = tensor.tensor(x, {dtype = dtype, device = 'cpu'}, what)
+        from_table[x] = {}
+        return x
     elseif not tensor.is(x) then
         fail('INVALID', what, ('attn.%s: %s is %s, a tensor is wanted'):format(name, what,
             symbol.describe(x)))
