@@ -200,6 +200,10 @@ local function capture_grads(call, wrt)
         names[i] = names_of(call, i, x)
         for _, name in ipairs(names[i]) do
             local value = call.variant.captures[name]
+            if tensor.is(value) and not tensor.dtype_of(value).float then
+                fail('CAPTURE', 'wrt', ('wrt[%d], %s, is %s: integers and conditions have no '
+                    .. 'gradient'):format(i, name, value.dtype))
+            end
             grads[name] = grads[name] or tensor.empty(tensor.is(value) and value.shape or {1},
                 {device = call.device})
         end

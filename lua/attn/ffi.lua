@@ -112,7 +112,10 @@ local function interface(version)
 end
 
 local function check_library(C, path)
-    local version = ffi.string(C.attn_version())
+    local has, version = pcall(function() return ffi.string(C.attn_version()) end)
+    if not has then
+        error(('attn: %s is no libattn'):format(path), 0)
+    end
     if interface(version) ~= interface(cdef.version) then
         error(('attn: %s is version %s, these Lua files are for %s'):format(path, version,
             cdef.version), 0)

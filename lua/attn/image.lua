@@ -8,6 +8,7 @@
 
 local bit = require 'bit'
 local base = require 'attn.ffi'
+local words = require 'attn.words'
 local band, bxor, rshift, bnot = bit.band, bit.bxor, bit.rshift, bit.bnot
 local char, concat, min = string.char, table.concat, math.min
 
@@ -115,6 +116,7 @@ function M.write(path, grid)
         base.fail('INVALID', 'file', ("file is %s: a name that ends with .svg or .png is wanted")
             :format(tostring(path)))
     end
+    words.check_text('INVALID', 'file', path)
     local largest = math.max(grid.rows, grid.columns, 1)
     local bytes = M[kind](grid, math.max(1, math.floor(512 / largest)))
     local file, why = io.open(path, 'wb')

@@ -52,11 +52,11 @@ local function path()
     return table.concat(parts, ' and ')
 end
 
--- Raises an error that blames `place`, "file:line:".
-function M.blame(place, message)
+-- Raises an error that blames `place`, "file:line:"; cause: what the variant raised itself.
+function M.blame(place, message, cause)
     local where = path()
     error(setmetatable({
-        code = 'VARIANT', arg = 'variant', where = place,
+        code = 'VARIANT', arg = 'variant', where = place, cause = cause,
         message = where == '' and message or ('%s, where %s'):format(message, where),
     }, base.Error), 0)
 end

@@ -36,7 +36,7 @@ local hints = {
     {"^.*'for' %w+ ?%w* must be a number", "a loop's bounds cannot depend on a symbol"},
     {"bad argument #%d+ to '[%w?]+' %(number expected, got cdata%)",
         'a function takes no symbol here: call math.* by that name (or attn.exp, attn.floor ...), '
-        .. 'not a copy in a table; %%s formats a symbol'},
+        .. 'not a copy in a table; %s formats a symbol'},
     {"%(table expected, got cdata%)", 'a symbol is a number, not a table'},
     {"in table for 'concat'", 'a symbol is a number, not a string'},
     {"cannot convert 'struct", 'a symbol was given to a function that takes plain numbers'},
@@ -47,10 +47,15 @@ local hints = {
     {'stack overflow', 'a recursion cannot depend on a symbol'},
 }
 
--- Raises Lua's own error with its place, a hint and the path.
+-- Raises Lua's own error with its place, a hint and the path. What is no text stands in `cause`.
 local function translate(T, e)
-    local place, message = tostring(e):match '^(.-:%d+:) (.*)$'
-    message = message or tostring(e)
+    if type(e) ~= 'string' then
+        local what = type(e) == 'table' and type(e.message) == 'string' and e.message
+            or ('the variant raises %s'):format(symbol.describe(e))
+        blame(base.is_error(e) and e.where ~= '' and e.where or T.place, what, e)
+    end
+    local place, message = e:match '^(.-:%d+:) (.*)$'
+    message = message or e
     for _, hint in ipairs(hints) do
         if message:find(hint[1]) then
             message = ('%s (%s)'):format(message, hint[2])

@@ -56,6 +56,8 @@ end)
 test('ATTN_LIBRARY is believed, and what it names must load', function(t)
     has(t, run("print(pcall(require, 'attn.ffi'))", "ATTN_LIBRARY=/nowhere/libattn.so"),
         '/nowhere/libattn.so does not load')
+    has(t, run("print(pcall(require, 'attn.ffi'))", "ATTN_LIBRARY=libm.so.6"),
+        'attn: libm.so.6 is no libattn')
     local path = os.getenv 'ATTN_LIBRARY'
     if path then
         t.equal(base.path, path)

@@ -457,6 +457,23 @@ refused('assert', function(s, _, _, q, k)
     assert(q >= k)
     return s
 end, 'both outcomes of a condition are run')
+test('what error() was given stands in the cause', function(t)
+    local thrown = {message = 'the past', code = 7}
+    local e = t.fails(function()
+        attn.variant(function(s, _, _, q, k)
+            if k < q then
+                error(thrown)
+            end
+            return s
+        end)
+    end, 'the past, where k < q')
+    t.equal(e.code, 'VARIANT')
+    t.ok(rawequal(e.cause, thrown))
+    e = t.fails(function() attn.variant(function() error {} end) end, 'the variant raises a table')
+    t.equal(type(e.cause), 'table')
+    e = t.fails(function() attn.variant(function() error() end) end, 'the variant raises nil')
+    t.equal(e.cause, nil)
+end)
 refused('error() on a branch', function(s, _, _, q, k)
     if q < k then
         error 'the future'
@@ -511,7 +528,7 @@ refused('pairs(q)', function(s, _, _, q)
 end, 'a symbol is a number, not a table')
 refused("('%d'):format(q)", function(s, _, _, q)
     return s + #('%d'):format(q)
-end, '%s formats a symbol')
+end, '; %s formats a symbol)')
 refused('table.concat {q}', function(s, _, _, q)
     return s + #table.concat {q}
 end, 'a symbol is a number, not a string')
