@@ -77,7 +77,7 @@ INLINE vf exp_down(vf x) {
         (((r * 0x1.6d10fcp-10f + 0x1.120b62p-7f) * r + 0x1.55551ap-5f) * r + 0x1.5554dep-3f) * r +
         0.5f;
     const vf y = 1.0f + (r + r * r * P);
-    const vi power = (vi)t - 0x4b400000, half = power >> 1;
+    const vi power = (vi)((vu)t - 0x4b400000u), half = power >> 1;
     const vf a = (vf)((vu)(half + 127) << 23), b = (vf)((vu)(power - half + 127) << 23);
     return choose(x < -104.0f, splat(0), y * a * b);
 }
