@@ -30,12 +30,17 @@ const attn__st_type attn__st_types[] = {
     {"F8_E5M2", ATTN_E5M2, 1},
     {"F8_E4M3FNUZ", ATTN_E4M3FNUZ, 1},
     {"F8_E5M2FNUZ", ATTN_E5M2FNUZ, 1},
-    {"I64", 0, 8},
+    {"I64", 0, 8}, /* from here on known, but not read */
     {"U64", 0, 8},
     {"U32", 0, 4},
     {"I16", 0, 2},
     {"U16", 0, 2},
     {"I8", 0, 1},
+    {"C64", 0, 8},
+    {"F8_E8M0", 0, 1},
+    {"F6_E2M3", 0, 0}, /* less than a byte: the size is not checked */
+    {"F6_E3M2", 0, 0},
+    {"F4", 0, 0},
     {NULL, 0, 0},
 };
 
@@ -233,17 +238,22 @@ static int settle(const attn_file *file, attn__entry *e, const int64_t offsets[2
     }
     e->data = file->bytes + (file->size - total) + offsets[0];
     e->bytes = (uint64_t)(offsets[1] - offsets[0]);
-    for (int i = 0; attn__st_types[i].name; i++) {
-        if (strcmp(e->dtype, attn__st_types[i].name) == 0) {
-            e->type = attn__st_types[i].type;
-            const int64_t wanted = attn__file_bytes(e->ndim, e->shape, attn__st_types[i].bytes);
-            if (wanted < 0 || (uint64_t)wanted != e->bytes) {
-                return attn__fail(ATTN_PARSE, file->arg,
-                                  "%s: tensor '%.80s' has %llu bytes, which its "
-                                  "shape and type %s do not fit",
-                                  file->label, e->name, (unsigned long long)e->bytes, e->dtype);
-            }
-        }
+    const attn__st_type *known = attn__st_types;
+    while (known->name && strcmp(e->dtype, known->name) != 0) {
+        known++;
+    }
+    if (!known->name) {
+        return attn__fail(ATTN_PARSE, file->arg,
+                          "%s: tensor '%.80s' has type '%s', which the format does not know",
+                          file->label, e->name, e->dtype);
+    }
+    e->type = known->type;
+    const int64_t wanted = attn__file_bytes(e->ndim, e->shape, known->bytes);
+    if (known->bytes && (wanted < 0 || (uint64_t)wanted != e->bytes)) {
+        return attn__fail(ATTN_PARSE, file->arg,
+                          "%s: tensor '%.80s' has %llu bytes, which its "
+                          "shape and type %s do not fit",
+                          file->label, e->name, (unsigned long long)e->bytes, e->dtype);
     }
     return ATTN_OK;
 }

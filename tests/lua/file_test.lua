@@ -324,6 +324,14 @@ test('hostile .safetensors headers', function(t)
     refused(one('2', 0, 8), 4, 'bytes 0 to 8 of 4')
     refused(one('1', '18446744073709551612', '18446744073709551615'), 4)
     refused(one('1', 0, 8), 8, 'do not fit')
+    for dtype, bytes in pairs {I64 = 8, U64 = 8, U32 = 4, I16 = 2, U16 = 2, I8 = 1, C64 = 8,
+        F8_E8M0 = 1, F6_E2M3 = 3, F6_E3M2 = 3, F4 = 1} do
+        local _, left_out = T.load(write(path, safetensors(one('1', 0, bytes, dtype), bytes)))
+        t.ok(left_out.a:find('type ' .. dtype, 1, true), dtype)
+    end
+    refused(one('1', 0, 4, 'F99'), 4, "tensor 'a' has type 'F99', which the format does not know")
+    refused(one('1', 0, 4, ''), 4, "has type ''")
+    refused(one('1', 0, 4, 'I64'), 4, 'do not fit')
     refused(one('1', 4, 8), 8, 'after a gap')
     refused(one('1', 0, 4), 8, 'belong to no tensor')
     refused(one(('1,'):rep(16) .. '1', 0, 4), 4)
