@@ -22,7 +22,7 @@ require 'attn.load' -- tensors take symbols as indices
 local guard = require 'attn.guard'
 local C, fail = base.C, base.fail
 local create, resume, status = coroutine.create, coroutine.resume, coroutine.status
-local min, tostring = math.min, tostring
+local min = math.min
 local refuse, blame, apply, lift, ops = symbol.refuse, symbol.blame, symbol.apply, symbol.lift,
     symbol.ops
 
