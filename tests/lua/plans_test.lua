@@ -53,7 +53,7 @@ test('each stream has a workspace of its own', function(t)
     local given, synced, C = {}, 0
     local attention
     attention, C = attention_with {
-        attn_run = function(plan, c, work, stream)
+        attn_run = function(plan, c, work)
             given[#given + 1] = work
             return C.attn_run(plan, c, work, nil)
         end,
