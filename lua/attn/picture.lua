@@ -23,7 +23,9 @@ local function window_of(variant, opt)
     words.check_names('attn.picture', opt, known)
     local w = ffi.new 'attn_window'
     w.size = ffi.sizeof(w)
-    w.flags = opt.top_left and C.ATTN_TOP_LEFT or 0
+    if opt.top_left ~= nil and options.want('boolean', 'top_left', opt.top_left) then
+        w.flags = C.ATTN_TOP_LEFT
+    end
     for _, name in ipairs(sizes) do
         local x = opt[name] or 0
         if type(x) ~= 'number' or x ~= floor(x) or x < 0 or x >= 2 ^ 31 then

@@ -140,9 +140,12 @@ local function combined(how)
         if symbol.current() then
             symbol.refuse 'a variant is made inside a variant function: make it before'
         end
-        local list = {...}
-        if #list == 1 and type(list[1]) == 'table' and not M.is(list[1]) then
-            list = list[1]
+        local n, list = select('#', ...), {...}
+        if n == 1 and type(list[1]) == 'table' and not M.is(list[1]) then
+            return join(list[1], how)
+        end
+        for i = 1, n do
+            list[i] = M.of(list[i]) -- nil is none
         end
         return join(list, how)
     end
@@ -205,7 +208,7 @@ function M.variant(x, values)
     if kind == 'function' then
         return traced(x)
     elseif kind == 'string' then
-        return parsed(x, values or {})
+        return parsed(x, values == nil and {} or options.want('table', 'values', values))
     elseif M.is(x) then
         return x
     elseif kind == 'table' and (#x > 0 or next(x) == nil) then
