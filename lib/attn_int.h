@@ -207,15 +207,21 @@ struct attn_plan {
 };
 
 struct attn__pool;
+struct attn__tile_ops;
 struct attn_device {
     int32_t refs; /* atomic */
     int32_t kind, index; /* DLPack's */
     const attn__engine *engine;
     int32_t threads;
     struct attn__pool *pool; /* CPU */
+    const struct attn__tile_ops *ops; /* CPU */
     uint64_t used; /* atomic: bytes of live buffers */
     char name[64];
 };
+
+/* -- cpu_base.c -------------------------------------------------------------------------------- */
+/* The table of loops that the environment variable ATTN_CPU names, or else the fastest. */
+int attn__cpu_choose(const struct attn__tile_ops **ops);
 
 /* -- cpu_pool.c -------------------------------------------------------------------------------- */
 /* A small pool of threads: signals blocked, safe over fork, counts the cores the cgroup allows. */

@@ -2,14 +2,20 @@
 
    Who calls it: plan.c, through attn__cpu. The workspace:
 
-       q_start | k_start | c       | dsink            | sums           | thread 0 | thread 1 | ...
-       [B+1]     [B+1]     [B,H,TQ]  [H * query tiles]  [chunks][size]   attn__scratch each
+       q_start, k_start, item_start   [B+1] each
+       c          [B][H][TQ]                    dO.O - dLSE
+       dq         [threads][H / HK][NQ][ldd]    backward in one pass
+       dsink      [H * query tiles]
+       sums       [chunks][size]                captured gradients
+       threads    [threads]                     attn__scratch each
 
    A run clears what no sequence uses and then works through lists of items on the pool:
 
-       forward                 (b, h, query tile)
+       forward                 (b, hk, some of its heads' query tiles)
        backward   queries      (b, h, query tile), or chunks of them to sum captured gradients
                   keys         (b, hk, key tile)
+                  or instead   (b, h, query tile) for c and dsink, then (b, hk) with all its
+                               keys, if there are enough of these for the threads
 
    An item's results depend on the item alone, so neither the number of threads nor their order
    shows in any bit. */
@@ -18,6 +24,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What the parts of a forward item may take of the second cache. */
+enum { PARTS_BYTES = 384 << 10 };
 
 /* -- Plan -------------------------------------------------------------------------------------- */
 
@@ -36,6 +45,7 @@ static int is_true(const attn_graph *g, int node) {
 /* Roots of a program: its fixed ones and the sites'. The sites learn where their results stand. */
 static int compile(attn__program *program, const attn_graph *g, int score, int mask, int ds,
                    const attn__site *all, attn__cpu_site *site, int n_sites) {
+    uint8_t need[ATTN__MAX_NODES];
     int most = 3;
     for (int i = 0; i < n_sites; i++) {
         most += 1 + site[i].rank;
@@ -64,6 +74,10 @@ static int compile(attn__program *program, const attn_graph *g, int score, int m
     if (mask >= 0 && !is_true(g, mask)) {
         program->mask = program->n;
         roots[program->n++] = mask;
+    }
+    attn__need(g, roots, program->n, need);
+    for (int node = 0; node < g->n; node++) {
+        program->reads_s |= need[node] && is_s(g, node);
     }
     const int status = program->n ? attn__vm_new(g, roots, program->n, &program->vm) : ATTN_OK;
     free(roots);
@@ -101,6 +115,14 @@ static size_t place(uint64_t *at, int64_t n, size_t bytes) {
     return here;
 }
 
+/* Backward with an item for each key head: s and dp are made once, 5 products instead of 7, but a
+   thread may have no item left. Which way is taken shows in no bit. */
+static int can_one_pass(const attn__cpu_plan *plan, const attn__problem *p, int threads) {
+    const int64_t items = p->B * p->HK, rounds = (items + threads - 1) / threads;
+    return p->dq.type && (p->dk.type || p->dv.type) && !plan->grads.n_sites &&
+           5 * rounds * threads <= 7 * items;
+}
+
 static void lay_out(attn_plan *to, attn__cpu_plan *plan) {
     const attn__problem *const p = &to->problem;
     const int backward = p->direction == ATTN_BACKWARD;
@@ -116,12 +138,20 @@ static void lay_out(attn_plan *to, attn__cpu_plan *plan) {
     plan->ldv = attn__round_lanes(p->DV);
     plan->q_tiles = most_tiles(p->B, p->q_packed, p->TQ, p->NQ, BM);
     plan->k_tiles = most_tiles(p->B, p->k_packed, p->TK, p->NK, BN);
+    const int64_t part_bytes = (int64_t)sizeof(float) * BM * (plan->ldd + plan->ldv);
+    plan->parts = (int)(PARTS_BYTES / part_bytes < 1       ? 1
+                        : PARTS_BYTES / part_bytes > PARTS ? PARTS
+                                                           : PARTS_BYTES / part_bytes);
     attn__scratch_lay(plan, p, NULL, &x, &plan->thread_bytes);
     const int64_t rows = (p->q_packed ? 1 : p->B) * p->H * p->TQ;
     uint64_t at = 0;
     plan->at_q_start = place(&at, p->B + 1, sizeof(int64_t));
     plan->at_k_start = place(&at, p->B + 1, sizeof(int64_t));
+    plan->at_item_start = place(&at, p->B + 1, sizeof(int64_t));
     plan->at_c = place(&at, backward ? rows : 0, sizeof(float));
+    plan->one_pass = can_one_pass(plan, p, to->device->threads);
+    plan->at_dq = place(&at, plan->one_pass ? to->device->threads * (p->H / p->HK) * p->NQ : 0,
+                        (size_t)plan->ldd * sizeof(float));
     plan->at_dsink = place(&at, p->dsink.type ? p->H * plan->q_tiles : 0, sizeof(double));
     plan->at_sums = place(&at, plan->grads.chunks * plan->grads.size, sizeof(double));
     plan->at_threads = place(&at, to->device->threads, plan->thread_bytes);
@@ -135,7 +165,11 @@ static int cpu_plan(attn_plan *to) {
     }
     memset(plan, 0, sizeof *plan);
     to->state = plan; /* from here on attn_plan_release frees it */
-    plan->ops = attn__tile_ops_at(0);
+    const attn__problem *const p = &to->problem;
+    plan->ops = to->device->ops;
+    plan->pairs = plan->ops->mul_pairs && p->q.type == ATTN_BF16 && p->k.type == ATTN_BF16 &&
+                  p->v.type == ATTN_BF16;
+    plan->pairs_grad = plan->pairs && p->dout.type == ATTN_BF16;
     ATTN_TRY(compile_all(plan, &to->problem));
     lay_out(to, plan);
     snprintf(to->kernel, sizeof to->kernel, "%s %dx%d", plan->ops->name, BM, BN);
@@ -184,17 +218,44 @@ static item find_item(const int64_t *start, int64_t B, int64_t heads, int64_t at
     return (item){low, rest / tiles, (int)(rest % tiles), (int)tiles};
 }
 
-/* The last tile comes first: under a causal mask it has most to do. */
+/* Forward items of a sequence's key head: its group's tiles of queries, `parts` at a time. */
+static int64_t forward_items(const attn__cpu_run *run, int64_t b) {
+    const int64_t tiles = (run->q_start[b + 1] - run->q_start[b]) * (run->p->H / run->p->HK);
+    return (tiles + run->parts - 1) / run->parts;
+}
+
+/* The last tiles come first: under a causal mask they have most to do. */
 static void forward_item(void *arg, int64_t at, int thread) {
     const attn__cpu_run *const run = (const attn__cpu_run *)arg;
-    const item x = find_item(run->q_start, run->p->B, run->p->H, at);
-    attn__cpu_forward(run, thread, x.b, x.h, x.tiles - 1 - x.tile);
+    const attn__problem *const p = run->p;
+    const item x = find_item(run->item_start, p->B, p->HK, at);
+    const int64_t all = (run->q_start[x.b + 1] - run->q_start[x.b]) * (p->H / p->HK);
+    const int first = (x.tiles - 1 - x.tile) * run->parts;
+    attn__cpu_forward(run, thread, x.b, x.h, first,
+                      (int)(all - first < run->parts ? all - first : run->parts));
+}
+
+/* As many parts as leave each thread several items. What an item holds shows in no bit. */
+static void forward(attn__cpu_run *run, int threads) {
+    const attn__problem *const p = run->p;
+    const int64_t each = run->q_start[p->B] * p->H / (4 * (int64_t)threads);
+    run->parts = (int)(each < 1 ? 1 : each > run->plan->parts ? run->plan->parts : each);
+    run->item_start[0] = 0;
+    for (int64_t b = 0; b < p->B; b++) {
+        run->item_start[b + 1] = run->item_start[b] + forward_items(run, b);
+    }
+    attn__pool_run(run->pool, run->item_start[p->B] * p->HK, forward_item, run);
 }
 
 static void keys_item(void *arg, int64_t at, int thread) {
     const attn__cpu_run *const run = (const attn__cpu_run *)arg;
     const item x = find_item(run->k_start, run->p->B, run->p->HK, at);
     attn__cpu_keys(run, thread, x.b, x.h, x.tile);
+}
+
+static void group_item(void *arg, int64_t at, int thread) {
+    const attn__cpu_run *const run = (const attn__cpu_run *)arg;
+    attn__cpu_group(run, thread, at / run->p->HK, at % run->p->HK);
 }
 
 /* Heads that are items of their own; the others are taken in turn. */
@@ -214,7 +275,8 @@ static int64_t query_items(const attn__cpu_run *run) {
     return n * item_heads(run);
 }
 
-static void query_item(const attn__cpu_run *run, int64_t at, int thread, double *sums) {
+static void query_item(const attn__cpu_run *run, int64_t at, int thread, int constants_only,
+                       double *sums) {
     const attn__problem *const p = run->p;
     const int64_t heads = item_heads(run);
     const int inner_b = run->plan->grads.inner_b;
@@ -223,13 +285,15 @@ static void query_item(const attn__cpu_run *run, int64_t at, int thread, double 
     const int64_t b_end = inner_b ? p->B : x.b + 1, h_end = heads == 1 ? p->H : x.h + 1;
     for (int64_t b = x.b; b < b_end; b++) {
         for (int64_t h = x.h; h < h_end && x.tile < run->q_start[b + 1] - run->q_start[b]; h++) {
-            attn__cpu_queries(run, thread, b, h, x.tile, sums);
+            attn__cpu_queries(run, thread, b, h, x.tile, constants_only, sums);
         }
     }
 }
 
 static void query_alone(void *arg, int64_t at, int thread) {
-    query_item((const attn__cpu_run *)arg, at, thread, NULL);
+    const attn__cpu_run *const run = (const attn__cpu_run *)arg;
+    const int wanted = run->p->dq.type || run->plan->grads.n_sites;
+    query_item(run, at, thread, run->one_pass || !wanted, NULL);
 }
 
 static void query_chunk(void *arg, int64_t chunk, int thread) {
@@ -239,7 +303,7 @@ static void query_chunk(void *arg, int64_t chunk, int thread) {
     double *const sums = run->sums + chunk * g->size;
     memset(sums, 0, (size_t)g->size * sizeof *sums);
     for (int64_t at = n * chunk / g->chunks; at < n * (chunk + 1) / g->chunks; at++) {
-        query_item(run, at, thread, sums);
+        query_item(run, at, thread, 0, sums);
     }
 }
 
@@ -270,7 +334,9 @@ static void backward(attn__cpu_run *run) {
     if (p->dsink.type) {
         finish_dsink(run);
     }
-    if (p->dk.type || p->dv.type) {
+    if (run->one_pass) {
+        attn__pool_run(run->pool, p->B * p->HK, group_item, run);
+    } else if (p->dk.type || p->dv.type) {
         attn__pool_run(run->pool, run->k_start[p->B] * p->HK, keys_item, run);
     }
 }
@@ -282,7 +348,10 @@ static int cpu_run(const attn_plan *of, const attn__problem *p, char *workspace)
                          .pool = of->device->pool,
                          .q_start = (int64_t *)(workspace + plan->at_q_start),
                          .k_start = (int64_t *)(workspace + plan->at_k_start),
+                         .item_start = (int64_t *)(workspace + plan->at_item_start),
                          .c = (float *)(workspace + plan->at_c),
+                         .dq = (float *)(workspace + plan->at_dq),
+                         .one_pass = plan->one_pass && can_one_pass(plan, p, of->device->threads),
                          .dsink = (double *)(workspace + plan->at_dsink),
                          .sums = (double *)(workspace + plan->at_sums),
                          .threads = workspace + plan->at_threads};
@@ -293,7 +362,7 @@ static int cpu_run(const attn_plan *of, const attn__problem *p, char *workspace)
     count_tiles(p, 1, BM, plan->q_tiles, run.q_start);
     count_tiles(p, 0, BN, plan->k_tiles, run.k_start);
     if (p->direction == ATTN_FORWARD) {
-        attn__pool_run(run.pool, run.q_start[p->B] * p->H, forward_item, &run);
+        forward(&run, of->device->threads);
     } else {
         backward(&run);
     }

@@ -1,6 +1,6 @@
 /* cpu_bwd.c: backward, two kinds of work items, each the only writer of its results.
 
-   Who calls it: cpu.c, first all tiles of queries, then all tiles of keys.
+   Who calls it: cpu.c, all tiles of queries and then all tiles of keys, or the keys alone:
 
        queries                                       keys
        for every key tile that the rows see:         for every head of the group, every query tile
@@ -8,9 +8,16 @@
            p = exp(s - LSE)                              s, dp, p, g as on the left, bit for bit
            g = p (dp - c) ds scale                       dk += g' q
            dq += g k                                     dv += p' dO
+                                                         dq += g k   (where one item has all keys)
 
-   with c = dO.O - dLSE, which the first pass leaves for the second. Sums run in the order of keys
-   and of (head, query), so bits depend neither on threads nor on neighbours.
+   with c = dO.O - dLSE, which comes first. Sums run in the order of keys and of (head, query), so
+   bits depend neither on threads nor on neighbours, nor on which way it went: an item of all key
+   tiles of a head adds to a row of dq in the same order. It makes s and dp once, not twice: 5
+   products instead of 7.
+
+   Where all is bf16 and the processor multiplies pairs, g and p are rounded to bf16 for the
+   products over pairs, as p is in forward: g two keys at a time for dq, g and p two queries for dk
+   and dv.
 
    Values that are not finite. A masked pair has p = g = 0, and 0 * NaN must not reach a sum over
    pairs: so the right-hand side of such a product, k, q or dO, loses these elements first, and
@@ -31,38 +38,76 @@ static float *c_of(const attn__tile *t, int row) {
     return t->run->c + (t->seq.qb * p->H + t->h) * p->TQ + t->seq.q_row + row;
 }
 
+/* q and dO, as factors of s and dp. */
 static void load_queries(attn__tile *t, rows_in *r) {
     const attn__problem *const p = t->run->p;
+    const attn__cpu_plan *const plan = t->run->plan;
     const int64_t b = t->seq.qb, row = t->seq.q_row + t->r0;
-    attn__load_rows(t->x.q, &p->q, b, t->h, row, t->rows);
-    attn__load_rows(t->x.o, &p->dout, b, t->h, row, t->rows);
+    if (plan->pairs) {
+        attn__load_pairs(t->x.q_pairs, &p->q, b, t->h, row, t->rows);
+    }
+    if (plan->pairs_grad) {
+        attn__load_pairs(t->x.dout_pairs, &p->dout, b, t->h, row, t->rows);
+    } else {
+        attn__load_rows(t->x.q, &p->q, b, t->h, row, t->rows);
+        attn__load_rows(t->x.o, &p->dout, b, t->h, row, t->rows);
+    }
     for (int i = 0; i < t->rows; i++) {
         r->lse[i] = (float)attn__get(attn__at(&p->lse, b, t->h, row + i), p->lse.type);
         r->c[i] = *c_of(t, t->r0 + i);
     }
 }
 
+/* x as a factor of a product over its rows: two by two if they are pairs, without what is not
+   finite. Returns 1 if there was such an element. loaded: x holds the rows unless
+   they are pairs. */
+static int load_factor(attn__tile *t, float *x, const attn__view *view, int64_t b, int64_t h,
+                       int64_t row, int rows, int loaded) {
+    const attn__cpu_plan *const plan = t->run->plan;
+    const int ld = attn__round_lanes(view->n[3]);
+    if (plan->pairs_grad) {
+        if (attn__load_row_pairs(t, x, view, b, h, row, rows)) {
+            return 0;
+        }
+        attn__drop_wild_pairs(x, ld, (rows + 1) / 2);
+        return 1;
+    }
+    if (!loaded) {
+        attn__load_rows(x, view, b, h, row, rows);
+    }
+    if (plan->ops->finite(x, ld, rows, ld)) {
+        return 0;
+    }
+    attn__drop_wild(x, ld, rows);
+    return 1;
+}
+
 /* Row i of a tile whose products stand in x.s and x.dp: p' to p, g in place of dp. p may be x.s if
-   no captured gradient follows, as its factors may be s itself. */
-static void backward_row(attn__tile *t, const rows_in *r, int i, float *p, float *g_score) {
+   no captured gradient follows, as its factors may be s itself. g_score: NULL if none follows;
+   seen: it is wanted. */
+static void backward_row(attn__tile *t, const rows_in *r, int i, float *p, float *g_score,
+                         int seen) {
     const attn__cpu_plan *const plan = t->run->plan;
     float *const dp = t->x.dp + i * BN;
     if (r->lse[i] == -INFINITY) { /* the row sees nothing */
         const size_t bytes = (size_t)attn__round_lanes(t->n) * sizeof *p;
         memset(p, 0, bytes);
         memset(dp, 0, bytes);
-        memset(g_score, 0, bytes);
         memset(t->seen, 0, bytes);
+        if (g_score) {
+            memset(g_score, 0, bytes);
+        }
         return;
     }
     attn__tile_row(t, i);
     const attn__grad_row row = {.lse = r->lse[i],
                                 .c = r->c[i],
+                                .by = t->by,
                                 .row_scale = t->row_scale[i],
                                 .key_scale = t->has_key_scale ? t->key_scale : NULL,
                                 .w = attn__tile_weights(t, i),
                                 .ds = t->ds};
-    plan->ops->grad(p, dp, g_score, t->score, dp, t->on, t->n, &row, t->seen);
+    plan->ops->grad(p, dp, g_score, t->score, dp, t->on, t->n, &row, seen ? t->seen : NULL);
 }
 
 /* to[n] += by * x[n] where x is not finite. */
@@ -74,12 +119,45 @@ static void add_wild(float *to, float by, const float *x, int n) {
     }
 }
 
+/* What of k and v is needed: for s and dp, and for dq. */
+static void load_keys(attn__tile *t, int64_t hk, int for_dq) {
+    const attn__problem *const p = t->run->p;
+    const attn__cpu_plan *const plan = t->run->plan;
+    const int64_t b = t->seq.kb, row = t->seq.k_row + t->c0;
+    attn__load_columns(t, t->x.kt, &p->k, b, hk, row, t->n, plan->pairs);
+    attn__load_columns(t, t->x.vt, &p->v, b, hk, row, t->n, plan->pairs_grad);
+    t->wild_k = for_dq && load_factor(t, t->x.kb, &p->k, b, hk, row, t->n, 0);
+}
+
 static void multiply(attn__tile *t) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
-    const int lanes = attn__round_lanes(t->n);
-    plan->ops->mul(t->x.s, BN, t->x.q, plan->ldd, 1, t->x.kt, BN, t->rows, lanes, (int)p->D, 0);
-    plan->ops->mul(t->x.dp, BN, t->x.o, plan->ldv, 1, t->x.vt, BN, t->rows, lanes, (int)p->DV, 0);
+    attn__tile_dots(t, t->x.s, t->x.q_pairs, t->x.kt, p->D, plan->pairs);
+    attn__tile_dots(t, t->x.dp, t->x.dout_pairs, t->x.vt, p->DV, plan->pairs_grad);
+}
+
+/* Row i's share of dq from elements of k that are not finite. */
+static void add_wild_keys(attn__tile *t, int i, float *dq) {
+    const int ldd = t->run->plan->ldd;
+    for (int j = 0; j < t->n; j++) {
+        if (t->seen[j]) {
+            attn__load_rows(t->x.strip, &t->run->p->k, t->seq.kb, t->hk, t->seq.k_row + t->c0 + j,
+                            1);
+            add_wild(dq + i * ldd, t->x.dp[i * BN + j], t->x.strip, ldd);
+        }
+    }
+}
+
+/* dq[rows][ldd] += g k. With pairs g stands in x.g, narrowed. */
+static void add_dq(attn__tile *t, float *dq) {
+    const attn__cpu_plan *const plan = t->run->plan;
+    const int ldd = plan->ldd;
+    if (plan->pairs_grad) {
+        plan->ops->mul_pairs(dq, ldd, t->x.g, BN / 2, 1, t->x.kb, ldd, t->rows, ldd, (t->n + 1) / 2,
+                             1);
+    } else {
+        plan->ops->mul(dq, ldd, t->x.dp, BN, 1, t->x.kb, ldd, t->rows, ldd, t->n, 1);
+    }
 }
 
 /* -- Queries ----------------------------------------------------------------------------------- */
@@ -112,47 +190,39 @@ static double row_constants(attn__tile *t) {
     return dsink;
 }
 
-static void query_tile(attn__tile *t, const rows_in *r, int c0, int n, int class_, double *sums) {
-    const attn__problem *const p = t->run->p;
+static void query_tile(attn__tile *t, const rows_in *r, int c0, int class_, double *sums) {
     const attn__cpu_plan *const plan = t->run->plan;
-    const int64_t b = t->seq.kb, row = t->seq.k_row + c0;
-    const int ldd = plan->ldd;
+    const int n_sites = plan->grads.n_sites, lanes_of_pair = BN / 2;
     float prob[BN], g_score[BN];
-    attn__tile_keys(t, c0, n);
+    attn__tile_keys(t, c0, t->seq.nk - c0 < BN ? t->seq.nk - c0 : BN);
     if (!attn__tile_pairs(t, class_)) {
         return;
     }
-    attn__load_columns(t, t->x.kt, &p->k, b, t->hk, row, n);
-    attn__load_columns(t, t->x.vt, &p->v, b, t->hk, row, n);
-    attn__load_rows(t->x.k, &p->k, b, t->hk, row, n);
+    load_keys(t, t->hk, 1);
     multiply(t);
-    const int wild = !plan->ops->finite(t->x.k, ldd, n, ldd);
     for (int i = 0; i < t->rows; i++) {
-        backward_row(t, r, i, prob, g_score);
-        if (plan->grads.n_sites) {
+        backward_row(t, r, i, prob, n_sites ? g_score : NULL, n_sites || t->wild_k);
+        if (n_sites) {
             attn__grads_row(t, g_score, sums);
         }
-        for (int j = 0; j < n && wild; j++) {
-            if (t->seen[j]) {
-                add_wild(t->x.dq + i * ldd, t->x.dp[i * BN + j], t->x.k + j * ldd, ldd);
-            }
+        if (t->wild_k) {
+            add_wild_keys(t, i, t->x.dq);
+        }
+        if (plan->pairs_grad) {
+            plan->ops->narrow(t->x.g + i * lanes_of_pair, t->x.dp + i * BN,
+                              attn__round_lanes(t->n));
         }
     }
-    if (wild) {
-        attn__drop_wild(t->x.k, ldd, n);
-    }
-    plan->ops->mul(t->x.dq, ldd, t->x.dp, BN, 1, t->x.k, ldd, t->rows, ldd, n, 1);
+    add_dq(t, t->x.dq);
 }
 
 void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t h, int tile,
-                       double *sums) {
+                       int constants_only, double *sums) {
     const attn__problem *const p = run->p;
-    const attn_variant *const v = p->variant;
-    const int ldd = run->plan->ldd;
     attn__tile t;
+    attn__walk walk;
     rows_in r;
-    attn__box box;
-    attn__run runs[RUNS];
+    int class_;
     attn__tile_open(&t, run, run->plan->queries, thread, b);
     attn__tile_head(&t, h);
     attn__tile_rows(&t, tile * BM, t.seq.nq - tile * BM < BM ? t.seq.nq - tile * BM : BM);
@@ -161,21 +231,14 @@ void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t 
         const int64_t tiles = run->q_start[b + 1] - run->q_start[b];
         run->dsink[run->q_start[b] * p->H + h * tiles + tile] = dsink;
     }
-    if (!p->dq.type && !run->plan->grads.n_sites) {
+    if (constants_only) {
         return;
     }
     load_queries(&t, &r);
-    memset(t.x.dq, 0, (size_t)t.rows * (size_t)ldd * sizeof *t.x.dq);
-    attn__tile_box(&t, t.r0, t.rows, &box);
-    int32_t at = 0;
-    for (int n;
-         (n = attn__runs(&v->graph, v->mask, &box, t.seq.k0, t.seq.nk, BN, &at, runs, RUNS)) > 0;) {
-        for (int e = 0; e < n; e++) {
-            for (int c = runs[e].begin; c < runs[e].end; c += BN) {
-                const int end = c + BN < runs[e].end ? c + BN : runs[e].end;
-                query_tile(&t, &r, c, end - c, runs[e].class_, sums);
-            }
-        }
+    memset(t.x.dq, 0, (size_t)t.rows * (size_t)run->plan->ldd * sizeof *t.x.dq);
+    attn__walk_begin(&walk, &t);
+    for (int c = 0; (c = attn__walk_next(&walk, &t, c, &class_)) < t.seq.nk; c += BN) {
+        query_tile(&t, &r, c, class_, sums);
     }
     if (p->dq.type) {
         attn__store_rows(&p->dq, t.seq.qb, h, t.seq.q_row + t.r0, t.x.dq, t.rows);
@@ -184,46 +247,91 @@ void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t 
 
 /* -- Keys -------------------------------------------------------------------------------------- */
 
-/* Row i of q and dO has elements that are not finite. dO's are added whatever p is, as it is
-   never 0 but by rounding. */
+/* Row i's shares of dk and dv from elements of q and dO that are not finite. dO's are added
+   whatever p is, as it is never 0 but by rounding. */
 static void add_wild_row(attn__tile *t, int i) {
+    const attn__problem *const p = t->run->p;
     const int ldd = t->run->plan->ldd, ldv = t->run->plan->ldv;
+    const int64_t row = t->seq.q_row + t->r0 + i;
     const float *const w = attn__tile_weights(t, i);
+    float *const x = t->x.strip;
+    attn__load_rows(x, &p->q, t->seq.qb, t->h, row, 1);
     for (int j = 0; j < t->n; j++) {
         if (t->seen[j]) {
-            add_wild(t->x.k + j * ldd, t->x.dp[i * BN + j], t->x.q + i * ldd, ldd);
+            add_wild(t->x.k + j * ldd, t->x.dp[i * BN + j], x, ldd);
         }
+    }
+    attn__load_rows(x, &p->dout, t->seq.qb, t->h, row, 1);
+    for (int j = 0; j < t->n; j++) {
         if (t->seen[j] && !(w && w[j] == 0)) {
-            add_wild(t->x.v + j * ldv, w ? w[j] : 1, t->x.o + i * ldv, ldv);
+            add_wild(t->x.v + j * ldv, w ? w[j] : 1, x, ldv);
         }
     }
 }
 
-static void key_tile(attn__tile *t, int tile, int class_) {
+/* Rows of g become pairs of keys in x.g and, two rows at a time, pairs of queries in place; p's the
+   latter. */
+static void narrow_rows(attn__tile *t) {
+    const attn__tile_ops *const ops = t->run->plan->ops;
+    const int lanes = attn__round_lanes(t->n), half = BN / 2;
+    float p[2][BN / 2];
+    for (int i = 0; i < t->rows; i += 2) {
+        float *const g = t->x.g + i * half;
+        memset(g + half, 0, (size_t)half * sizeof *g);
+        memset(p[1], 0, sizeof p[1]);
+        for (int e = 0; e < 2 && i + e < t->rows; e++) {
+            ops->narrow(g + e * half, t->x.dp + (i + e) * BN, lanes);
+            ops->narrow(p[e], t->x.s + (i + e) * BN, lanes);
+        }
+        ops->zip(t->x.dp + i / 2 * BN, g, g + half, lanes);
+        ops->zip(t->x.s + i / 2 * BN, p[0], p[1], lanes);
+    }
+}
+
+/* dk += g' q, dv += p' dO. */
+static void add_dk_dv(attn__tile *t) {
     const attn__cpu_plan *const plan = t->run->plan;
     const int ldd = plan->ldd, ldv = plan->ldv;
-    float g_score[BN];
+    const int rows = plan->pairs_grad ? (t->rows + 1) / 2 : t->rows;
+    void (*const mul)(float *, int, const float *, int, int, const float *, int, int, int, int,
+                      int) = plan->pairs_grad ? plan->ops->mul_pairs : plan->ops->mul;
+    mul(t->x.k, ldd, t->x.dp, 1, BN, t->x.q, ldd, t->n, ldd, rows, 1);
+    mul(t->x.v, ldv, t->x.s, 1, BN, t->x.o, ldv, t->n, ldv, rows, 1);
+}
+
+static void key_tile(attn__tile *t, int tile, int class_) {
+    const attn__problem *const p = t->run->p;
     rows_in r;
     attn__tile_rows(t, tile * BM, t->seq.nq - tile * BM < BM ? t->seq.nq - tile * BM : BM);
     if (!attn__tile_pairs(t, class_)) {
         return;
     }
+    const int64_t b = t->seq.qb, row = t->seq.q_row + t->r0;
+    float *const dq = t->dq ? t->dq + (int64_t)t->r0 * t->run->plan->ldd : NULL;
     load_queries(t, &r);
     multiply(t);
-    const int wild = !plan->ops->finite(t->x.q, ldd, t->rows, ldd) ||
-                     !plan->ops->finite(t->x.o, ldv, t->rows, ldv);
+    const int wild_q = load_factor(t, t->x.q, &p->q, b, t->h, row, t->rows, 1);
+    const int wild_o = load_factor(t, t->x.o, &p->dout, b, t->h, row, t->rows, 1);
+    const int wild = wild_q || wild_o;
     for (int i = 0; i < t->rows; i++) {
-        backward_row(t, &r, i, t->x.s + i * BN, g_score);
+        backward_row(t, &r, i, t->x.s + i * BN, NULL, wild || t->wild_k);
         if (wild) {
             add_wild_row(t, i);
         }
+        if (t->wild_k) {
+            add_wild_keys(t, i, dq);
+        }
     }
-    if (wild) {
-        attn__drop_wild(t->x.q, ldd, t->rows);
-        attn__drop_wild(t->x.o, ldv, t->rows);
+    if (dq && !t->run->plan->pairs_grad) {
+        add_dq(t, dq);
     }
-    plan->ops->mul(t->x.k, ldd, t->x.dp, 1, BN, t->x.q, ldd, t->n, ldd, t->rows, 1);
-    plan->ops->mul(t->x.v, ldv, t->x.s, 1, BN, t->x.o, ldv, t->n, ldv, t->rows, 1);
+    if (t->run->plan->pairs_grad) {
+        narrow_rows(t);
+    }
+    add_dk_dv(t);
+    if (dq && t->run->plan->pairs_grad) {
+        add_dq(t, dq);
+    }
 }
 
 /* Query tiles begin..end that see the tile's keys, found by bisection of their range. */
@@ -249,27 +357,51 @@ static void visit(attn__tile *t, int begin, int end) {
     }
 }
 
-void attn__cpu_keys(const attn__cpu_run *run, int thread, int64_t b, int64_t hk, int tile) {
-    const attn__problem *const p = run->p;
-    const attn__cpu_plan *const plan = run->plan;
+/* One tile of keys. dq[group][NQ][ldd]: sums to add to; NULL: none. */
+static void keys_of_group(attn__tile *t, int64_t hk, int tile, float *dq) {
+    const attn__problem *const p = t->run->p;
+    const attn__cpu_plan *const plan = t->run->plan;
     const int64_t group = p->H / p->HK;
-    attn__tile t;
-    attn__tile_open(&t, run, plan->keys, thread, b);
-    const int c0 = tile * BN, n = t.seq.nk - c0 < BN ? t.seq.nk - c0 : BN;
-    const int64_t row = t.seq.k_row + c0;
-    memset(t.x.k, 0, (size_t)n * (size_t)plan->ldd * sizeof *t.x.k);
-    memset(t.x.v, 0, (size_t)n * (size_t)plan->ldv * sizeof *t.x.v);
-    attn__load_columns(&t, t.x.kt, &p->k, t.seq.kb, hk, row, n);
-    attn__load_columns(&t, t.x.vt, &p->v, t.seq.kb, hk, row, n);
-    for (int64_t h = hk * group; h < (hk + 1) * group && t.seq.nq > 0; h++) {
-        attn__tile_head(&t, h);
-        attn__tile_keys(&t, c0, n);
-        visit(&t, 0, (t.seq.nq + BM - 1) / BM);
+    t->c0 = tile * BN;
+    t->n = t->seq.nk - t->c0 < BN ? t->seq.nk - t->c0 : BN;
+    memset(t->x.k, 0, (size_t)t->n * (size_t)plan->ldd * sizeof *t->x.k);
+    memset(t->x.v, 0, (size_t)t->n * (size_t)plan->ldv * sizeof *t->x.v);
+    load_keys(t, hk, dq != NULL);
+    for (int64_t h = hk * group; h < (hk + 1) * group && t->seq.nq > 0; h++) {
+        attn__tile_head(t, h);
+        attn__tile_keys(t, t->c0, t->n);
+        t->dq = dq ? dq + (h - hk * group) * p->NQ * plan->ldd : NULL;
+        visit(t, 0, (t->seq.nq + BM - 1) / BM);
     }
+    const int64_t row = t->seq.k_row + t->c0;
     if (p->dk.type) {
-        attn__store_rows(&p->dk, t.seq.kb, hk, row, t.x.k, n);
+        attn__store_rows(&p->dk, t->seq.kb, hk, row, t->x.k, t->n);
     }
     if (p->dv.type) {
-        attn__store_rows(&p->dv, t.seq.kb, hk, row, t.x.v, n);
+        attn__store_rows(&p->dv, t->seq.kb, hk, row, t->x.v, t->n);
+    }
+}
+
+void attn__cpu_keys(const attn__cpu_run *run, int thread, int64_t b, int64_t hk, int tile) {
+    attn__tile t;
+    attn__tile_open(&t, run, run->plan->keys, thread, b);
+    keys_of_group(&t, hk, tile, NULL);
+}
+
+void attn__cpu_group(const attn__cpu_run *run, int thread, int64_t b, int64_t hk) {
+    const attn__problem *const p = run->p;
+    const int64_t group = p->H / p->HK, ldd = run->plan->ldd;
+    float *const dq = run->dq + thread * group * p->NQ * ldd;
+    attn__tile t;
+    attn__tile_open(&t, run, run->plan->keys, thread, b);
+    for (int64_t e = 0; e < group; e++) {
+        memset(dq + e * p->NQ * ldd, 0, (size_t)(t.seq.nq * ldd) * sizeof *dq);
+    }
+    for (int tile = 0; tile * BN < t.seq.nk; tile++) {
+        keys_of_group(&t, hk, tile, dq);
+    }
+    for (int64_t e = 0; e < group; e++) {
+        attn__store_rows(&p->dq, t.seq.qb, hk * group + e, t.seq.q_row, dq + e * p->NQ * ldd,
+                         t.seq.nq);
     }
 }

@@ -1,7 +1,7 @@
 /* cpu_score.c: a tile's scores and which of its pairs are visible, the same for every pass.
 
-   Who calls it: cpu_fwd and cpu_bwd. Forward and both passes of backward take a row of dot products
-   through attn__tile_row, so they see the same bits:
+   Who calls it: cpu_fwd, cpu_bwd and cpu_walk. Forward and both passes of backward take a row of
+   dot products through attn__tile_row, so they see the same bits:
 
        x.s  q . k_j --- row_scale, key_scale ---> s --- the variant's program ---> score, ds, mask
                                                   |                                         |
@@ -41,8 +41,9 @@ void attn__scratch_lay(const attn__cpu_plan *plan, const attn__problem *p, char 
     }
     x->out = (const void **)take(&l, (size_t)plan->queries[PROGRAM_PART].n * sizeof *x->out);
     x->strip = floats(&l, ATTN__LANES * (ldd > ldv ? ldd : ldv));
-    x->q = floats(&l, BM * ldd);
-    x->o = floats(&l, BM * ldv);
+    const int64_t parts = backward ? 1 : plan->parts;
+    x->q = floats(&l, parts * BM * ldd);
+    x->o = floats(&l, parts * BM * ldv);
     x->kt = floats(&l, ldd * BN);
     x->v = floats(&l, BN * ldv);
     x->s = floats(&l, BM * BN);
@@ -50,48 +51,17 @@ void attn__scratch_lay(const attn__cpu_plan *plan, const attn__problem *p, char 
     if (backward) {
         x->vt = floats(&l, ldv * BN);
         x->k = floats(&l, BN * ldd);
+        x->kb = floats(&l, BN * ldd);
         x->dq = floats(&l, BM * ldd);
+        x->g = floats(&l, plan->pairs_grad ? BM * BN / 2 : 0);
         x->dp = floats(&l, BM * BN);
+        x->q_pairs = plan->pairs ? floats(&l, BM * ldd / 2) : x->q;
+        x->dout_pairs = plan->pairs_grad ? floats(&l, BM * ldv / 2) : x->o;
     } else {
-        x->wild = floats(&l, BM * ldv);
+        x->wild = floats(&l, parts * BM * ldv);
+        x->part = (attn__part *)take(&l, (size_t)parts * sizeof *x->part);
     }
     *bytes = l.at;
-}
-
-/* -- Tensors and tiles ------------------------------------------------------------------------- */
-
-void attn__load_rows(float *to, const attn__view *view, int64_t b, int64_t h, int64_t row,
-                     int rows) {
-    const int64_t n = view->n[3], ld = attn__round_lanes(n);
-    for (int i = 0; i < rows; i++, to += ld) {
-        attn__load_f32(to, attn__at(view, b, h, row + i), view->type, n, view->st[3]);
-        memset(to + n, 0, (size_t)(ld - n) * sizeof *to);
-    }
-}
-
-void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,
-                        int64_t row, int rows) {
-    const int ld = attn__round_lanes(view->n[3]);
-    for (int j = 0; j < rows; j += ATTN__LANES) {
-        const int here = rows - j < ATTN__LANES ? rows - j : ATTN__LANES;
-        attn__load_rows(t->x.strip, view, b, h, row + j, here);
-        memset(t->x.strip + here * ld, 0, (size_t)(ATTN__LANES - here) * (size_t)ld * sizeof *to);
-        t->run->plan->ops->transpose(to + j, BN, t->x.strip, ld, (int)(view->n[3] + 3) / 4 * 4);
-    }
-}
-
-void attn__store_rows(const attn__view *view, int64_t b, int64_t h, int64_t row, const float *from,
-                      int rows) {
-    const int64_t n = view->n[3], ld = attn__round_lanes(n);
-    for (int i = 0; i < rows; i++) {
-        attn__store_f32(attn__at(view, b, h, row + i), view->type, view->st[3], from + i * ld, n);
-    }
-}
-
-void attn__drop_wild(float *x, int ld, int rows) {
-    for (int64_t e = 0; e < (int64_t)rows * ld; e++) {
-        x[e] = isfinite(x[e]) ? x[e] : 0;
-    }
 }
 
 /* -- The tile, from the outside in ------------------------------------------------------------- */
@@ -102,6 +72,8 @@ void attn__tile_open(attn__tile *t, const attn__cpu_run *run, const attn__progra
     t->run = run;
     t->program = program;
     t->b = b;
+    t->h = -1;
+    t->row_scale = t->own_scale;
     t->seq = attn__sequence(run->p, b);
     attn__scratch_lay(run->plan, run->p, run->threads + (size_t)thread * run->plan->thread_bytes,
                       &t->x, &bytes);
@@ -207,7 +179,11 @@ void attn__tile_row(attn__tile *t, int i) {
     const int row = t->r0 + i, lanes = attn__round_lanes(t->n);
     float *const s = t->x.s + i * BN;
     const void **const out = t->x.out;
-    ops->scale(s, t->has_key_scale ? t->key_scale : NULL, t->row_scale[i], lanes);
+    t->by = t->row_scale[i];
+    if (t->has_key_scale || program->reads_s) {
+        ops->scale(s, t->has_key_scale ? t->key_scale : NULL, t->by, lanes);
+        t->by = 1;
+    }
     if (program->vm) {
         attn__vm_row(program->vm, t->x.vm[t->which], t->seq.i0 + row, t->seq.q0 + row, s, out);
     }
@@ -216,10 +192,25 @@ void attn__tile_row(attn__tile *t, int i) {
     const int32_t *const mask = program->mask >= 0 ? (const int32_t *)out[program->mask] : NULL;
     const int32_t *const block =
         t->block_rows ? t->x.block + (row / p->block_m - t->r0 / p->block_m) * BN : NULL;
-    t->on = NULL;
-    if (mask || block || t->score != s) {
-        ops->visible(t->on_buffer, mask, block, s, lanes);
+    t->on = mask;
+    if (block || t->score != s) {
+        if (t->by != 1) { /* the score reads no s, but an s of -inf masks */
+            ops->scale(s, NULL, t->by, lanes);
+            t->by = 1;
+        }
+        ops->visible(t->on_buffer, mask, block, t->score != s ? s : NULL, lanes);
         t->on = t->on_buffer;
+    }
+}
+
+void attn__tile_dots(const attn__tile *t, float *to, const float *rows, const float *columns,
+                     int64_t n, int pairs) {
+    const attn__tile_ops *const ops = t->run->plan->ops;
+    const int ld = attn__round_lanes(n), lanes = attn__round_lanes(t->n);
+    if (pairs) {
+        ops->mul_pairs(to, BN, rows, ld / 2, 1, columns, BN, t->rows, lanes, (int)(n + 1) / 2, 0);
+    } else {
+        ops->mul(to, BN, rows, ld, 1, columns, BN, t->rows, lanes, (int)n, 0);
     }
 }
 

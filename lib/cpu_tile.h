@@ -1,13 +1,13 @@
 /* cpu_tile.h: the loops on tiles that an instruction set can speed up, as a table of functions.
 
-   Who calls it: cpu.c picks a table when a plan is made; cpu_score, cpu_fwd and cpu_bwd work
-   through it. cpu_loops.h has the loops; cpu_base, cpu_avx2 and cpu_avx512 compile them. A new
-   instruction set is a new table, and every table gives the same bits:
+   Who calls it: a device picks a table when it is opened; cpu_score, cpu_fwd and cpu_bwd work
+   through it. cpu_loops.h has the loops; cpu_base, cpu_avx2, cpu_avx512 and cpu_bf16 compile them.
+   A new instruction set is a new table. In every table:
 
-   - An element of a product is a sum over k = 0, 1, 2, ..., each term rounded, then added: never a
-     sum of parts that a vector's length or a tile's edge would choose.
+   - An element of a product is a sum over k = 0, 1, 2, ... (pairs of them in mul_pairs): never a
+     sum of parts that a tile's edge or height would choose.
    - A sum along a row has 16 lanes, column j in lane j % 16, added as a tree at the end.
-   - Products and sums are never contracted.
+   - What is fused is written down (FMA), nothing else is.
 
    Tiles are f32, row-major, 64-byte aligned, with a leading dimension that is a multiple of LANES:
 
@@ -36,6 +36,7 @@ enum attn__row_state {
 /* What one row of a backward tile needs besides its scores. */
 typedef struct attn__grad_row {
     float lse, c;           /* c = dO.O - dLSE */
+    float by;               /* scores are to be multiplied by it */
     float row_scale;        /* of s = row_scale * key_scale[j] * (q . k_j) */
     const float *key_scale; /* [n] or NULL: 1 */
     const float *w;         /* [n] or NULL: 1; weight of p in the output, 0 where dropped */
@@ -43,31 +44,44 @@ typedef struct attn__grad_row {
 } attn__grad_row;
 
 typedef struct attn__tile_ops {
-    const char *name;
+    const char *name; /* what the variable ATTN_CPU calls it */
     /* c[m][n] = a[m][k] b[k][n], or c[m][n] += it. a[i][l] is a[i * a_row + l * a_col]; n a
        multiple of LANES; rows of b and c aligned. */
     void (*mul)(float *c, int c_ld, const float *a, int a_row, int a_col, const float *b, int b_ld,
                 int m, int n, int k, int add);
+    /* The same for bf16, two by two along k: an element of a is a[i][2l], a[i][2l + 1], one of b is
+       b[2l][j], b[2l + 1][j], the first in the low half; k counts pairs. Sums are f32; numbers and
+       sums below 2^-126 count as 0. NULL where the processor cannot. */
+    void (*mul_pairs)(float *c, int c_ld, const float *a, int a_row, int a_col, const float *b,
+                      int b_ld, int m, int n, int k, int add);
+    /* to[n] = bf16 of x[n], to nearest even; `to` may be x; n a multiple of LANES. NULL together
+       with mul_pairs, like zip. */
+    void (*narrow)(float *to, const float *x, int n);
+    /* to[n] = the pairs (a[j], b[j]) of two rows of bf16; returns 1 if all are finite. n a multiple
+       of LANES. */
+    int (*zip)(float *to, const float *a, const float *b, int n);
     /* to[cols][LANES] = transpose of from[LANES][cols]; cols a multiple of 4. */
     void (*transpose)(float *to, int to_ld, const float *from, int from_ld, int cols);
     /* 1 if every element of x[rows][n] is finite; n a multiple of LANES. */
     int (*finite)(const float *x, int ld, int rows, int n);
     /* x[n] = (x * by_each[j]) * by; by_each may be NULL. n a multiple of LANES. */
     void (*scale)(float *x, const float *by_each, float by, int n);
-    /* on[j] = -1 where mask[j] and block[j] are not 0 (NULL: so everywhere) and s[j] is not -inf,
-       else 0. */
+    /* on[j] = -1 where mask[j] and block[j] are not 0 and s[j] is not -inf, else 0; each may be
+       NULL: so everywhere. */
     void (*visible)(int32_t *on, const int32_t *mask, const int32_t *block, const float *s, int n);
-    /* A step of the online softmax. Columns 0..n count whose on[j] is -1 (NULL: all) and whose
-       score is not -inf; on_out[0..n) says which. ROW_VISIBLE: m and l take them in, p has
-       exp(score - m), 0 elsewhere, and corr is what older sums are to be multiplied by. Otherwise p
-       is 0 and m, l stay. p may be score; p is written up to n rounded up to LANES. */
-    int (*softmax)(float *p, const float *score, const int32_t *on, int n, float *m, float *l,
-                   float *corr, int32_t *on_out);
+    /* A step of the online softmax over score[n] * by. Columns 0..n count whose on[j] is not 0
+       (NULL: all) and whose score is not -inf; on_out[0..n) says which (NULL: nobody asks).
+       ROW_VISIBLE: m and l take them in, p has exp(score - m), 0 elsewhere, and corr is what older
+       sums are to be multiplied by. Otherwise p is 0 and m, l stay. p may be score; p is written up
+       to n rounded up to LANES. */
+    int (*softmax)(float *p, const float *score, float by, const int32_t *on, int n, float *m,
+                   float *l, float *corr, int32_t *on_out);
     /* Backward of a row: p = exp(score - lse) where visible; on entry dp[n] = dO . v_j;
          g_score = p (w dp - c)                          d loss / d score, what captures need
          g_dot   = g_score ds key_scale row_scale        d loss / d (q . k_j)
          p_out   = p w                                   d out / d v_j
-       all 0 where not visible. g_dot may be dp, p_out may be score. */
+       all 0 where not visible. g_dot may be dp, p_out may be score; g_score and on_out may be
+       NULL. */
     void (*grad)(float *p_out, float *g_dot, float *g_score, const float *score, const float *dp,
                  const int32_t *on, int n, const attn__grad_row *row, int32_t *on_out);
 } attn__tile_ops;
@@ -77,7 +91,7 @@ const attn__tile_ops *attn__tile_ops_at(int i);
 
 extern const attn__tile_ops attn__ops_base;
 #if defined(__x86_64__)
-extern const attn__tile_ops attn__ops_avx2, attn__ops_avx512;
+extern const attn__tile_ops attn__ops_avx2, attn__ops_avx512, attn__ops_bf16;
 #endif
 
 #endif

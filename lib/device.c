@@ -126,12 +126,16 @@ int attn_device_open(const char *name, const attn_device_options *options, attn_
         return no_device(name);
     }
     int threads = 0;
+    const struct attn__tile_ops *ops = NULL;
     ATTN_TRY(read_threads(options, engine, &threads));
+    if (engine == &attn__cpu) {
+        ATTN_TRY(attn__cpu_choose(&ops));
+    }
     attn_device *const d = attn__alloc(sizeof *d, "a device");
     if (!d) {
         return ATTN_MEMORY;
     }
-    *d = (attn_device){.refs = 1, .kind = HOST, .engine = engine, .threads = threads};
+    *d = (attn_device){.refs = 1, .kind = HOST, .engine = engine, .threads = threads, .ops = ops};
     snprintf(d->name, sizeof d->name, "%s", engine->name);
     const int status = engine == &attn__cpu ? attn__pool_new(threads, &d->pool) : ATTN_OK;
     if (status < 0) {

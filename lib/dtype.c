@@ -17,6 +17,11 @@
        e4m3fnuz         3          8   240       -         0x80, in place of -0 */
 #include "attn_int.h"
 
+/* gcc's -O2 vectorises no loop whose length it does not know. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("tree-loop-vectorize", "vect-cost-model=dynamic")
+#endif
+
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3") /* gcc's -O2 leaves the loops below scalar */
 #endif

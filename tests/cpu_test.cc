@@ -1,8 +1,8 @@
 // cpu_test.cc: the CPU engine against the oracle on chosen cases, and the bits it promises.
 //
 // The conformance suite judges the engine by the tolerance rule on very many cases; here stand what
-// it cannot see: the same bits for any number of threads, batch and neighbours, every tile table
-// alike, no allocation in a run, many runs at once.
+// it cannot see: the same bits for any number of threads, batch and neighbours, the tile tables one
+// by one, no allocation in a run, many runs at once.
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #else
@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -489,7 +490,53 @@ TEST_CASE("cpu: a row's bits do not depend on its batch, nor on how many rows th
     }
 }
 
-TEST_CASE("cpu: every tile table gives the same bits") {
+namespace {
+
+// What the loops of a table make of the same numbers.
+std::vector<std::vector<float>>
+table_results(const attn__tile_ops &ops, const std::vector<float> &a, const std::vector<float> &b) {
+    std::vector<std::vector<float>> out;
+    for (int n = 16; n <= 128; n += 16) {
+        for (const int m : {1, 3, 64}) {
+            std::vector<float> c(64 * 128, 0.5f);
+            ops.mul(c.data(), 128, a.data(), 170, 1, b.data(), 128, m, n, 170 - m, n % 32 == 0);
+            ops.mul(c.data(), 128, a.data(), 1, 64, b.data(), 128, m, n, 100 + m, 1);
+            out.push_back(c);
+        }
+    }
+    for (int n = 1; n <= 128; n++) {
+        const size_t shift = static_cast<size_t>(n);
+        const float *const score = &a[shift * 16], *const dp = &b[shift];
+        const float by = n % 7 ? 1.0f : 0.25f;
+        std::vector<float> p(128), state{0.25f, 3, 0, 0};
+        std::vector<int32_t> on(128), seen(128);
+        for (size_t j = 0; j < 128; j++) {
+            on[j] = (j * 7 + shift) % 5 ? 1 : 0;
+        }
+        state[3] = static_cast<float>(ops.softmax(p.data(), score, by, n % 2 ? on.data() : nullptr,
+                                                  n, &state[0], &state[1], &state[2],
+                                                  n % 3 ? seen.data() : nullptr));
+        out.push_back(p);
+        out.push_back(state);
+        const attn__grad_row row = {1.5f,
+                                    0.125f,
+                                    by,
+                                    0.7f,
+                                    n % 3 ? &b[5] : nullptr,
+                                    n % 4 ? &b[200] : nullptr,
+                                    n % 5 ? &b[400] : nullptr};
+        std::vector<float> g(128), pw(128), gd(128);
+        ops.grad(pw.data(), gd.data(), g.data(), score, dp, on.data(), n, &row, seen.data());
+        for (const auto &x : {pw, gd, g}) {
+            out.emplace_back(x.begin(), x.begin() + n);
+        }
+    }
+    return out;
+}
+
+} // namespace
+
+TEST_CASE("cpu: every tile table gives nearly the same, and a row whatever its neighbours") {
     std::vector<float> a(64 * 170), b(170 * 128);
     for (size_t i = 0; i < a.size(); i++) {
         a[i] = static_cast<float>(noise(i));
@@ -501,49 +548,85 @@ TEST_CASE("cpu: every tile table gives the same bits") {
     for (int table = 0; attn__tile_ops_at(table); table++) {
         const attn__tile_ops &ops = *attn__tile_ops_at(table);
         CAPTURE(ops.name);
-        std::vector<std::vector<float>> out;
-        for (int n = 16; n <= 128; n += 16) {
-            for (const int m : {1, 3, 64}) {
-                std::vector<float> c(64 * 128, 0.5f);
-                ops.mul(c.data(), 128, a.data(), 170, 1, b.data(), 128, m, n, 170 - m, n % 32 == 0);
-                ops.mul(c.data(), 128, a.data(), 1, 64, b.data(), 128, m, n, 100 + m, 1);
-                out.push_back(c);
+        const auto out = table_results(ops, a, b);
+        REQUIRE((first.empty() || first.size() == out.size()));
+        for (size_t i = 0; i < first.size(); i++) {
+            for (size_t e = 0; e < out[i].size(); e++) {
+                const float most = std::max(1.0f, std::fabs(first[i][e]));
+                REQUIRE(std::fabs(out[i][e] - first[i][e]) <= 1e-5f * most);
             }
         }
-        for (int n = 1; n <= 128; n++) {
-            const size_t shift = static_cast<size_t>(n);
-            const float *const score = &a[shift * 16], *const dp = &b[shift];
-            std::vector<float> p(128), state{0.25f, 3, 0, 0};
-            std::vector<int32_t> on(128), seen(128);
-            for (size_t j = 0; j < 128; j++) {
-                on[j] = (j * 7 + shift) % 5 ? -1 : 0;
-            }
-            state[3] =
-                static_cast<float>(ops.softmax(p.data(), score, n % 2 ? on.data() : nullptr, n,
-                                               &state[0], &state[1], &state[2], seen.data()));
-            out.push_back(p);
-            out.push_back(state);
-            const attn__grad_row row = {1.5f,
-                                        0.125f,
-                                        0.7f,
-                                        n % 3 ? &b[5] : nullptr,
-                                        n % 4 ? &b[200] : nullptr,
-                                        n % 5 ? &b[400] : nullptr};
-            std::vector<float> g(128), pw(128), gd(128);
-            ops.grad(pw.data(), gd.data(), g.data(), score, dp, on.data(), n, &row, seen.data());
-            for (const auto &x : {pw, gd, g}) {
-                out.emplace_back(x.begin(), x.begin() + n);
-            }
-        }
-        if (first.empty()) {
-            first = out;
-        }
-        REQUIRE(first.size() == out.size());
-        for (size_t i = 0; i < out.size(); i++) {
-            REQUIRE(memcmp(first[i].data(), out[i].data(), out[i].size() * sizeof(float)) == 0);
+        first = first.empty() ? out : first;
+        std::vector<float> whole(64 * 128), row(128);
+        ops.mul(whole.data(), 128, a.data(), 170, 1, b.data(), 128, 63, 112, 170, 0);
+        for (size_t i = 0; i < 63; i++) {
+            ops.mul(row.data(), 128, &a[i * 170], 170, 1, b.data(), 128, 1, 112, 170, 0);
+            REQUIRE(memcmp(row.data(), &whole[i * 128], 112 * sizeof(float)) == 0);
         }
     }
     CHECK_FALSE(first.empty());
+}
+
+TEST_CASE("cpu: products of pairs of bf16 are those of f32") {
+    for (int table = 0; attn__tile_ops_at(table); table++) {
+        const attn__tile_ops &ops = *attn__tile_ops_at(table);
+        CAPTURE(ops.name);
+        REQUIRE(!ops.mul_pairs == !ops.narrow);
+        REQUIRE(!ops.mul_pairs == !ops.zip);
+        if (!ops.mul_pairs) {
+            continue;
+        }
+        const int m = 7, n = 48, k = 32;
+        std::vector<float> a(m * k), b(k * n), a_pairs(m * k / 2), b_pairs(k * n / 2), rows(2 * n);
+        for (size_t i = 0; i < a.size(); i++) {
+            a[i] = attn__bf16_to_f32(attn__f32_to_bf16(static_cast<float>(noise(i))));
+        }
+        for (size_t i = 0; i < b.size(); i++) {
+            b[i] = attn__bf16_to_f32(attn__f32_to_bf16(static_cast<float>(noise(i + 999))));
+        }
+        for (int i = 0; i < m; i++) {
+            ops.narrow(&a_pairs[static_cast<size_t>(i * k / 2)], &a[static_cast<size_t>(i * k)], k);
+        }
+        for (int l = 0; l < k; l += 2) {
+            ops.narrow(&rows[0], &b[static_cast<size_t>(l * n)], n);
+            ops.narrow(&rows[n / 2], &b[static_cast<size_t>((l + 1) * n)], n);
+            REQUIRE(ops.zip(&b_pairs[static_cast<size_t>(l / 2 * n)], &rows[0], &rows[n / 2], n));
+        }
+        std::vector<float> want(m * n), got(m * n);
+        ops.mul(want.data(), n, a.data(), k, 1, b.data(), n, m, n, k, 0);
+        ops.mul_pairs(got.data(), n, a_pairs.data(), k / 2, 1, b_pairs.data(), n, m, n, k / 2, 0);
+        for (size_t e = 0; e < want.size(); e++) {
+            REQUIRE(std::fabs(got[e] - want[e]) <= 1e-5f);
+        }
+        const uint16_t wild[] = {0x7f80, 0xff80, 0x7fc0};
+        for (const uint16_t x : wild) {
+            memcpy(reinterpret_cast<char *>(rows.data()) + 2 * 5, &x, sizeof x);
+            REQUIRE_FALSE(ops.zip(b_pairs.data(), &rows[0], &rows[n / 2], n));
+            REQUIRE_FALSE(ops.zip(b_pairs.data(), &rows[n / 2], &rows[0], n));
+        }
+    }
+}
+
+TEST_CASE("cpu: ATTN_CPU chooses among the tables") {
+    const char *const before = getenv("ATTN_CPU");
+    const std::string kept = before ? before : "";
+    for (int table = 0; attn__tile_ops_at(table); table++) {
+        const std::string name = attn__tile_ops_at(table)->name;
+        setenv("ATTN_CPU", name.c_str(), 1);
+        const Cpu cpu(1);
+        Case c(1, 1, 1, 3, 5, 8, 8);
+        c.fill();
+        const Plan plan(cpu.d, ATTN_FORWARD, c.c, nullptr);
+        CHECK(std::string(plan.info.kernel).rfind(name + " ", 0) == 0);
+    }
+    for (const char *name : {"avx", "sse9", "avx512bf16x"}) {
+        setenv("ATTN_CPU", name, 1);
+        attn_device *d = nullptr;
+        CHECK(attn_device_open("cpu", nullptr, &d) == ATTN_DEVICE);
+        CHECK(std::string(attn_error_arg()) == "ATTN_CPU");
+        CHECK(std::string(attn_error()).find(name) != std::string::npos);
+    }
+    before ? setenv("ATTN_CPU", kept.c_str(), 1) : unsetenv("ATTN_CPU");
 }
 
 // -- Runs -----------------------------------------------------------------------------------------

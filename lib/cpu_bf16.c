@@ -1,0 +1,53 @@
+/* cpu_bf16.c: the tile table for processors that multiply bf16 two by two (AVX512-BF16).
+
+   DOT2(x, y, sum) is sum + x0 y0 + x1 y1 in every lane, the lanes of x and y being pairs of bf16. A
+   pair lies in an f32's place, so one text serves both kinds of products. */
+#include "cpu_tile.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <string.h>
+#if defined(__clang__)
+#pragma clang attribute push(                                                                      \
+    __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx512bf16"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")
+#endif
+
+static void ops_narrow(float *to, const float *x, int n) {
+    for (int j = 0; j < n; j += 16) {
+        const __m256bh y = _mm512_cvtneps_pbh(_mm512_loadu_ps(x + j));
+        memcpy((char *)to + 2 * j, &y, sizeof y);
+    }
+}
+
+static int ops_zip(float *to, const float *a, const float *b, int n) {
+    const __m512i top = _mm512_set1_epi16(0x7f80);
+    __mmask32 bad = 0;
+    for (int j = 0; j < n; j += 16) {
+        const __m256i *const x = (const __m256i *)((const char *)a + 2 * j);
+        const __m256i *const y = (const __m256i *)((const char *)b + 2 * j);
+        const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x));
+        const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(y));
+        const __m512i both = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+        bad |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(both, top), top);
+        _mm512_storeu_si512(to + j, both);
+    }
+    return bad == 0;
+}
+
+#define VL               16
+#define MR               4
+#define NV               4
+#define FMA(a, b, c)     _mm512_fmadd_ps(a, b, c)
+#define LARGER(a, b)     _mm512_max_ps(a, b)
+#define TIMES_2_TO(y, n) _mm512_scalef_ps(y, n)
+#define DOT2(x, y, sum)  _mm512_dpbf16_ps(sum, (__m512bh)(x), (__m512bh)(y))
+#define OPS              attn__ops_bf16
+#define OPS_NAME         "avx512bf16"
+#include "cpu_loops.h"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif
