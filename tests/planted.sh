@@ -88,9 +88,9 @@ plant value-scale-forgotten cpu_score.c \
 plant scale-block-per-tile cpu_score.c 's/p, t->b, t->h, c0 + j)/p, t->b, t->h, j)/'
 plant lists-shifted cpu_score.c 's/index \* p->block_n - t->c0/index * p->block_n + 1 - t->c0/'
 plant origin-of-heads cpu_score.c 's/(int32_t)(p->h0 + h)/(int32_t)h/'
-plant nan-through-the-mask cpu_fwd.c 's/if (ops->finite(t->x.v, ldv, t->n, ldv))/if (t->n > 0)/'
-plant nan-through-the-mask-backward cpu_bwd.c 's/const int wild = .*;/const int wild = 0;/'
-plant last-rows-left-out cpu_fwd.c 's/t->x.o, t->rows);/t->x.o, t->rows - (t->rows == BM));/'
+plant nan-through-the-mask cpu_fwd.c 's/if (plan->ops->finite(t->v, .*))/if (t->n > 0)/'
+plant nan-through-the-mask-backward cpu_bwd.c 's/^    attn__drop_wild(x, ld, rows);$//'
+plant last-rows-left-out cpu_fwd.c 's/r->o, r->rows);/r->o, r->rows - (r->rows == BM));/'
 
 # Of what the oracle shares, where the second opinion must see it.
 plant derivative-sign expr_grad.c 's/sum(t, d\[0\], minus(t, d\[1\]))/sum(t, d[0], d[1])/'
