@@ -46,9 +46,9 @@ generated='^lua/attn/cdef\.lua$|^docs/(ops|errors|variants)\.md$'
 # A test file may be longer: it follows the part that it tests.
 files "${code[@]}" | grep -vE "$generated" | while read -r file; do
     lines=$(wc -l < "$file")
-    case $file in tests/*) most=750 ;; *) most=450 ;; esac
+    case $file in tests/*) most=800 ;; *) most=450 ;; esac
     [ "$lines" -le "$most" ] || echo "$file: $lines lines"
-done | rule 'files have about 400 lines: 450 at most, tests 750'
+done | rule 'files have about 400 lines: 450 at most, tests 800'
 
 # A function begins with a line at the margin and ends at the next closing line there.
 # shellcheck disable=SC2016
