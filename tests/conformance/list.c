@@ -308,6 +308,23 @@ const listed suite_list[] = {
     {"one-of-each-gradient-captures", "dir=bwd grads=16 H=2 NQ=20 NK=30 D=8 variant=\"s + "
                                       "t[h][k]\" caps=\"t:f32:2x30:normal\""},
 
+    /* -- Composition: the text is shared by all, so the results are stated ----------------------- */
+    {"compose-scores-chain", "NK=2 D=1 scale=0 variant=\"s + 1 ~ s * k\" v=0,1 want=0.73105858 "
+                             "want_lse=1.3132617"},
+    {"compose-order", "NK=2 D=1 scale=0 variant=\"s * k ~ s + k\" v=0,1 want=0.73105858"},
+    {"compose-masks-and", "NK=6 D=1 scale=0 variant=\"k > 0 ~ k < 3\" v=9,1,2,9,9,9 want=1.5"},
+    {"compose-any-or", "NK=4 D=1 scale=0 variant=\"any ~ k < 1 ~ k > 2\" v=1,9,9,4 want=2.5"},
+    {"compose-text", "NK=4 D=1 scale=0 variant=\"k < 2 ? s : -inf\" v=1,2,9,9 want=1.5"},
+    {"compose-text-else", "NK=4 D=1 scale=0 variant=\"k < 2 ? false : true\" v=9,9,1,2 want=1.5"},
+    {"compose-mask-of-a-score", "NK=4 D=1 scale=1 q=1 k=0,1,2,3 variant=\"s * 0 ~ s < 1 && k > 1\" "
+                                "v=9,9,1,2 want=1.5"},
+    {"compose-masked-stays-masked", "NQ=2 NK=2 D=1 variant=\"@bias ~ @softcap 3\" "
+                                    "caps=\"bias:f32:1x1x2x2:-inf\" want=0 want_lse=-inf"},
+    {"compose-masked-stays-masked-b", "NK=4 D=1 scale=0 variant=\"k < 2 ? s : -inf ~ 2 * tanh(s)\" "
+                                      "v=1,2,9,9 want=1.5"},
+    {"compose-masked-stays-masked-c", "NK=4 D=1 scale=0 variant=\"k < 2 ~ k >= 0 ~ s + 1\" "
+                                      "v=1,2,9,9 want=1.5 want_lse=1.6931472"},
+
     /* -- Derivatives of every operation -------------------------------------------------------- */
     {"grad-arithmetic", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"-(s * a - d / c + abs(s - a) * "
                         "0.3)\" caps=\"a=0.7 d=1.3 c=2.1\""},
