@@ -308,7 +308,7 @@ const listed suite_list[] = {
     {"one-of-each-gradient-captures", "dir=bwd grads=16 H=2 NQ=20 NK=30 D=8 variant=\"s + "
                                       "t[h][k]\" caps=\"t:f32:2x30:normal\""},
 
-    /* -- Composition: the text is shared by all, so the results are stated ----------------------- */
+    /* -- Composition: the text is shared by all, so the results are stated --------------------- */
     {"compose-scores-chain", "NK=2 D=1 scale=0 variant=\"s + 1 ~ s * k\" v=0,1 want=0.73105858 "
                              "want_lse=1.3132617"},
     {"compose-order", "NK=2 D=1 scale=0 variant=\"s * k ~ s + k\" v=0,1 want=0.73105858"},
