@@ -61,7 +61,7 @@ plant() { # plant NAME FILE SCRIPT
         echo "MISSED $1"
         missed=$((missed + 1))
     else
-        echo "caught $1: $(grep -m 1 FAILED "$work/out" || echo "no end or a crash, status $status")"
+        echo "caught $1: $(grep -m 1 FAILED "$work/out" || echo "no end, a crash: $status")"
         caught=$((caught + 1))
     fi
 }
