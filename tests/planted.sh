@@ -44,13 +44,13 @@ plant() { # plant NAME FILE SCRIPT
     esac
     sed "$3" "lib/$2" >"$work/lib/$2"
     if cmp -s "lib/$2" "$work/lib/$2"; then
-        echo "$1: the script no longer finds its place in lib/$2"
+        echo "MISSED $1: the script no longer finds its place in lib/$2"
         missed=$((missed + 1))
         return
     fi
     if ! "$cc" "${flags[@]}" -c "$work/lib/$2" -o "$work/fault.o" 2>"$work/log" ||
         ! link "$work/faulty" "$work/fault.o" "$2"; then
-        echo "$1: does not compile"
+        echo "MISSED $1: does not compile"
         cat "$work/log"
         missed=$((missed + 1))
         return
