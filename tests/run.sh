@@ -35,7 +35,8 @@ count() {
     [ "$2" = 0 ] || printf '   (status %s, %s)' "$2" "$3"
     echo
     if [ "$f" != 0 ]; then
-        grep -v '^caught ' "$3" | grep -E -A 4 '^not ok|^MISSED|FAIL|[Ee]rror:|ERROR:' | head -n 60 | sed 's/^/    /'
+        grep -v '^caught ' "$3" | grep -E -A 4 '^not ok|^MISSED|FAIL|[Ee]rror:|ERROR:' |
+            head -n 60 | sed 's/^/    /'
     fi
     grep -E '^skipped: |# skip' "$3" | sed 's/^/    /'
 }
