@@ -322,8 +322,21 @@ const listed suite_list[] = {
                                     "caps=\"bias:f32:1x1x2x2:-inf\" want=0 want_lse=-inf"},
     {"compose-masked-stays-masked-b", "NK=4 D=1 scale=0 variant=\"k < 2 ? s : -inf ~ 2 * tanh(s)\" "
                                       "v=1,2,9,9 want=1.5"},
+    {"compose-computed-infinity", "NK=3 D=1 scale=0 variant=\"log(k) ~ 2 * tanh(s)\" v=9,1,1 "
+                                  "want=1"},
     {"compose-masked-stays-masked-c", "NK=4 D=1 scale=0 variant=\"k < 2 ~ k >= 0 ~ s + 1\" "
                                       "v=1,2,9,9 want=1.5 want_lse=1.6931472"},
+    {"read-number", "NK=2 D=1 scale=0 variant=\"s + x0 * k\" caps=\"x0=0.6931472\" v=0,3 want=2"},
+    {"read-number-in-memory", "NK=2 D=1 scale=0 variant=\"s + x0 * k\" "
+                              "caps=\"x0:f32:1:0.6931472\" v=0,3 want=2"},
+    {"read-f32", "NK=2 D=1 scale=0 variant=\"s + t[k]\" caps=\"t:f32:2:index\" v=0,1 "
+                 "want=0.73105858"},
+    {"read-bf16", "NK=2 D=1 scale=0 variant=\"s + t[k]\" caps=\"t:bf16:2:index\" v=0,1 "
+                  "want=0.73105858"},
+    {"read-i32", "NK=4 D=1 scale=0 variant=\"i32 t[1]; t[k] == 2\" caps=\"t:i32:4:index\" "
+                 "v=9,9,5,9 want=5"},
+    {"read-two-indices", "NQ=2 NK=2 D=1 scale=0 variant=\"i32 t[2]; t[i][k] == 1 || t[i][k] == 2\" "
+                         "caps=\"t:i32:2x2:index\" v=3,7 want=7,3"},
 
     /* -- Derivatives of every operation -------------------------------------------------------- */
     {"grad-arithmetic", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"-(s * a - d / c + abs(s - a) * "
