@@ -119,7 +119,6 @@ plant capture-missing bind.c 's/if (!found\[i\]) {/if (0) {/'
 plant parameter-cut bind.c 's/to->f = (float)number/to->f = (float)(int)number/'
 plant capture-offset bind.c 's/(const char \*)t->data + t->byte_offset/(const char *)t->data/'
 plant gradient-left-out bind.c 's/to->has_grad = 1/to->has_grad = 0/'
-# What composition unmasks and what a capture may not be is compose_test's and sample_test's.
 
 echo "$caught passed, $missed failed"
 [ "$missed" -eq 0 ]
