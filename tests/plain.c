@@ -111,7 +111,7 @@ static int64_t score_row(run *r, int64_t b, int64_t h, int64_t i) {
         if (!c->blocks || plain_listed(c->blocks, b, h, i, j)) {
             const double s = rounded(r, dot(r, r->qf, r->kf + j * r->D, r->D) * r->scale[j]);
             const double terms = dot_terms(r, r->qf, r->kf + j * r->D, r->D) * fabs(r->scale[j]);
-            *x = plain_score(&r->scorer, &r->env, s, fmax(fabs(s), terms / 4),
+            *x = plain_score(&r->scorer, &r->env, s, fmax(fabs(s), terms / 2),
                              r->part + j * r->scorer.n_sites);
         }
         visible += x->visible;
