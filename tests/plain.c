@@ -53,13 +53,15 @@ static double dot(const run *r, const float *a, const float *b, int64_t n) {
     return r->f32 ? (double)narrow : sum;
 }
 
-/* The sum of the absolute terms of a dot product; only PLAIN_F64 asks for it. */
-static double dot_terms(const run *r, const float *a, const float *b, int64_t n) {
-    double sum = 0;
+/* The root of the sum of squares of a dot product's partial sums, each of which fp32 rounds; only
+   PLAIN_F64 asks for it. */
+static double dot_walk(const run *r, const float *a, const float *b, int64_t n) {
+    double sum = 0, squares = 0;
     for (int64_t i = 0; !r->f32 && i < n; i++) {
-        sum += fabs((double)a[i] * (double)b[i]);
+        sum += (double)a[i] * (double)b[i];
+        squares += sum * sum;
     }
-    return sum;
+    return sqrt(squares);
 }
 
 static void add_scaled(const run *r, double *to, double a, const float *x, int64_t n) {
@@ -110,8 +112,8 @@ static int64_t score_row(run *r, int64_t b, int64_t h, int64_t i) {
         *x = (plain_pair){0};
         if (!c->blocks || plain_listed(c->blocks, b, h, i, j)) {
             const double s = rounded(r, dot(r, r->qf, r->kf + j * r->D, r->D) * r->scale[j]);
-            const double terms = dot_terms(r, r->qf, r->kf + j * r->D, r->D) * fabs(r->scale[j]);
-            *x = plain_score(&r->scorer, &r->env, s, fmax(fabs(s), terms / 2),
+            const double walk = dot_walk(r, r->qf, r->kf + j * r->D, r->D) * fabs(r->scale[j]);
+            *x = plain_score(&r->scorer, &r->env, s, fmax(fabs(s), walk / 2),
                              r->part + j * r->scorer.n_sites);
         }
         visible += x->visible;

@@ -107,9 +107,9 @@ typedef struct plain_part {
     int64_t element;
 } plain_part;
 
-/* s is the scaled score, s_size its size as rounding sees it: |s|, or half the sum of
-   absolute terms of scale * q . k if that is more. part[n_sites] is set where the pair is
-   visible. */
+/* s is the scaled score, s_size its size as rounding sees it: |s|, or half the root of the sum of
+   squares of the partial sums of scale * q . k if that is more. part[n_sites] is set where the pair
+   is visible. */
 plain_pair plain_score(plain_scorer *r, const attn__env *env, double s, double s_size,
                        plain_part *part);
 
