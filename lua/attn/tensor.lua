@@ -132,21 +132,17 @@ local function view(t, offset, shape, strides)
         strides)
 end
 
-local function shape_of(t)
-    local shape = {}
+-- A number per axis, as a Lua table.
+local function per_axis(t, numbers)
+    local list = {}
     for axis = 1, t.head.ndim do
-        shape[axis] = tonumber(t.extent[axis - 1])
+        list[axis] = tonumber(numbers[axis - 1])
     end
-    return shape
+    return list
 end
 
-local function strides_of(t)
-    local strides = {}
-    for axis = 1, t.head.ndim do
-        strides[axis] = tonumber(t.step[axis - 1])
-    end
-    return strides
-end
+local function shape_of(t) return per_axis(t, t.extent) end
+local function strides_of(t) return per_axis(t, t.step) end
 
 local function is_compact(t)
     local n = 1
