@@ -1,0 +1,59 @@
+/* config.h: what the host defines for a compile, each with its meaning, and what follows from it.
+
+   Who includes it: target.h. Who defines: lib/gpu.c for a plan, tools/kernels.txt for the standard
+   list. All else (true sizes, strides, lengths, sink, scales, output type, packing) is run-time and
+   stands in params.h: a change of it compiles nothing. */
+#ifndef ATTN_CONFIG_H
+#define ATTN_CONFIG_H
+
+/* Element type of q, k, v: their numbers. */
+#define ATTN_F16 1
+#define ATTN_BF16 2
+#define ATTN_F32 3
+
+#ifndef ATTN_TYPE
+#error "ATTN_TYPE: ATTN_F16, ATTN_BF16 or ATTN_F32"
+#endif
+#ifndef ATTN_D /* compiled sizes of a row of q and k, of v and o: 32 64 96 128 192 256 */
+#error "ATTN_D"
+#endif
+#ifndef ATTN_DV
+#error "ATTN_DV"
+#endif
+#ifndef ATTN_BM /* query rows of a block: a multiple of 16 * warps (32 * waves) */
+#error "ATTN_BM"
+#endif
+#ifndef ATTN_BN /* keys of a step: 32, 64 or 128 */
+#error "ATTN_BN"
+#endif
+#ifndef ATTN_WARPS /* warps (waves) of a block */
+#error "ATTN_WARPS"
+#endif
+#ifndef ATTN_STAGES /* K and V tiles that shared memory holds each: 1, 2, ... */
+#error "ATTN_STAGES"
+#endif
+
+/* 1: the file "variant.h" defines attn_score, attn_mask, attn_class (core/score.h says how). */
+#ifndef ATTN_HAS_SCORE
+#define ATTN_HAS_SCORE 0
+#endif
+#ifndef ATTN_HAS_MASK
+#define ATTN_HAS_MASK 0
+#endif
+#ifndef ATTN_HAS_DROPOUT
+#define ATTN_HAS_DROPOUT 0
+#endif
+#ifndef ATTN_HAS_BLOCKS /* lists of visible key blocks */
+#define ATTN_HAS_BLOCKS 0
+#endif
+#ifndef ATTN_HAS_SCALES /* q_scale, k_scale, v_scale */
+#define ATTN_HAS_SCALES 0
+#endif
+#ifndef ATTN_WORDS /* words of params.word */
+#define ATTN_WORDS 1
+#endif
+
+#define ATTN_THREADS (ATTN_WARPS * TILE_LANES)
+#define ATTN_BYTES (ATTN_TYPE == ATTN_F32 ? 4 : 2)
+
+#endif

@@ -1,0 +1,58 @@
+/* params.h: the parameters of a launch, one struct for host and device.
+
+   Who fills it: lib/gpu_params.c, per run, by value. Who reads it: work.h, range.h, score.h, the
+   loaders and the epilogue. Strides are in bytes; a stride is 0 where an extent is 1. Types are of
+   fixed size, so that the host's compiler and the device's lay it out alike.
+
+   Rows: a block of ATTN_BM rows belongs to one (batch entry, key head). With pack = 1 its rows are
+   rows of one query head; with pack = H / HK its row r is row r / pack of head r % pack of the
+   group, so that few queries of many heads share one pass over K and V. */
+#ifndef ATTN_PARAMS_H
+#define ATTN_PARAMS_H
+
+typedef struct attn_rows { /* [batch][head][row][element] */
+    u64 data;
+    i64 b, h, n; /* bytes from one to the next */
+} attn_rows;
+
+/* Bits of flags. */
+#define ATTN_P_TOP_LEFT 1u /* q = i */
+#define ATTN_P_VEC_Q 2u    /* every row of q may be read 16 bytes at a time up to D */
+#define ATTN_P_VEC_K 4u
+#define ATTN_P_VEC_V 8u
+#define ATTN_P_VEC_O 16u   /* o may be written 16 bytes at a time */
+#define ATTN_P_NEGATIVE 32u /* scale < 0 */
+
+typedef struct attn_params {
+    attn_rows q, k, v, o, lse;         /* packed: b is 0 */
+    attn_rows q_scale, k_scale, v_scale; /* f32; data 0: 1. n: from one 128 rows to the next */
+    attn_rows counts, indices;         /* i32 block lists; n: from one row block to the next */
+    u64 sink;                          /* f32 [H], 0: none; */
+    i64 sink_h;                        /* bytes from head to head */
+    u64 q_offsets, k_offsets, q_used, k_used; /* i32, 0: absent */
+    i64 q_offsets_n, k_offsets_n, q_used_n, k_used_n; /* bytes from one to the next */
+    u64 seed_at;                       /* the dropout key in memory, 0: seed */
+    u64 seed;
+    u64 part_o, part_lse;              /* f32 [split][B][H][NQ][DV] and [split][B][H][NQ] */
+    u64 trouble;                       /* reserved: 0 */
+    i64 items;                         /* work items of this launch */
+    i64 TQ, TK;                        /* rows of q and of k in memory (packed: all) */
+    i64 i0, k0, nq_all, nk_all;        /* origins; totals, 0: the used length */
+    i32 B, H, HK, NQ, NK, D, DV;       /* NQ, NK: longest sequence */
+    i32 group, pack;                   /* H / HK; 1 or group */
+    i32 q_scale_group, k_scale_group, v_scale_group; /* query heads per head of it: 1 or group */
+    i32 q_tiles, splits, split_keys;   /* row blocks of the longest sequence; keys of a split */
+    i32 o_type;                        /* ATTN_F16, ATTN_BF16, ATTN_F32 */
+    i32 b0, h0, nh, hk, batch;         /* origins; leaves nh, hk, batch */
+    i32 xcds;                          /* chiplets that items are dealt to; 1 elsewhere */
+    i32 block_m, block_n, block_most;  /* block lists */
+    u32 flags;
+    u32 drop_threshold, drop_offset;   /* keep iff u16 >= threshold */
+    float drop_factor;
+    float scale;
+    /* What the variant reads, in the order of its symbols. A parameter: one word, its f32 or i32 in
+       the low half. A tensor of rank r: its address, then (extent, stride in bytes) r times. */
+    i64 word[ATTN_WORDS];
+} attn_params;
+
+#endif

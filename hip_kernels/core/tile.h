@@ -1,0 +1,87 @@
+/* tile.h: the contract between the algorithm and the chips.
+
+   Who calls what: sched/ and core/ are written in these names alone; arch/ has one header per kind
+   of chip that fulfils them, from isa/. The check at the end says what an arch header lacks.
+
+   -- Who holds what ----------------------------------------------------------------------------
+   A warp owns ATTN_BM / ATTN_WARPS query rows, all keys of a step and all columns of the output, so
+   softmax needs no other warp. A lane holds TILE_ROWS rows of it, and of each row every
+   TILE_COLS(n)-th part of n columns:
+
+                      keys (ATTN_BN), or columns of o (ATTN_DV)
+                  +--------------------------------------------+
+       rows of    |      lane's element x[r][c] stands in      |
+       the warp   |      row tile_row(r), column tile_col(c)   |
+                  +--------------------------------------------+
+
+   tile_row and tile_col are the same for scores and output. A chip that computes the transposed
+   product (keys x rows) shows it through the same names.
+
+       TILE_LANES     lanes of a warp                               (target.h)
+       TILE_ROWS      rows of the block's tile that a lane holds
+       TILE_COLS(n)   columns of n that it holds of each
+       int tile_row(int r)    0..ATTN_BM: row in the block's tile
+       int tile_col(int c)    0..n: column; increasing in c
+
+       tile_s { float x[TILE_ROWS][TILE_COLS(ATTN_BN)]; }   scores, then p
+       tile_o { float x[TILE_ROWS][TILE_COLS(ATTN_DV)]; }   output being summed
+       tile_q    this warp's rows of q as an operand: registers, or where they lie in shared memory
+       tile_p    p as an operand, rounded to the type of v (f32: not rounded)
+
+   -- Multiplying -------------------------------------------------------------------------------
+       void tile_qk(tile_s *s, const tile_q *q, int stage)      s = q . k of the stage
+       void tile_p_of(tile_p *p, const tile_s *s)               rounds and arranges
+       void tile_pv(tile_o *o, const tile_p *p, int stage)      o += p . v of the stage
+       TILE_P_SCALE   p is multiplied by this power of two before it is rounded (1, or 2^k on chips
+                      that flush 16-bit subnormals); the epilogue divides
+
+   -- Across lanes ------------------------------------------------------------------------------
+       float row_max(float x), row_sum(float x)   over the lanes that share a row; same bits in each
+       int warp_any(int x)                        1 if x is not 0 in a lane of the warp
+       float warp_sum(float x)                    over all lanes; same bits in each
+
+   -- The ring: tiles on their way from device memory to shared memory --------------------------
+   Stage j of K and of V are places of their own, ATTN_STAGES of each; q has one.
+
+       ring_hold                     what a lane keeps of a load under way (may be empty)
+       void ring_load(ring_hold *h, int what, int stage, const tile_rows *from, int row)
+                                     begins: all threads of the block; rows row.. of `from`, as many
+                                     as the tile has; rows from->rows and later, columns from->cols
+                                     and later become 0
+       void ring_land(ring_hold *h, int what, int stage)
+                                     lanes hand over what they hold; a load's last act
+       void ring_wait(int younger)   this thread's loads have landed but for the `younger` youngest
+       void ring_sync(void)          all threads of the block; what landed before it is seen by all,
+                                     and what was read before it may be overwritten
+       void tile_q_of(tile_q *q)     takes q from the ring (after its wait and sync)
+       what: RING_Q, RING_K, RING_V
+
+   One load makes its way like this; a chip with copies past the registers does nothing in land:
+
+       load ....(memory to registers).... land (registers to shared) wait sync | qk or pv
+       load ....(memory to shared).......                            wait sync | qk or pv
+
+       ATTN_SHARED_BYTES   bytes of shared memory of a block */
+#ifndef ATTN_TILE_H
+#define ATTN_TILE_H
+
+enum { RING_Q, RING_K, RING_V };
+
+/* Where rows come from. With pack > 1, row r of the tile is row r / pack of head r % pack. */
+typedef struct tile_rows {
+    u64 data;  /* row 0 of the sequence, of the first head */
+    i64 n, h;  /* bytes from row to row, from head to head of the group */
+    i32 rows;  /* rows that there are (packed: times pack) */
+    i32 cols;  /* elements of a row */
+    i32 pack;
+    i32 vec;   /* 16 bytes at a time; otherwise element by element */
+} tile_rows;
+
+#include ATTN_ARCH_H
+
+#if !defined(TILE_ROWS) || !defined(TILE_COLS) || !defined(TILE_P_SCALE) ||                       \
+    !defined(ATTN_SHARED_BYTES)
+#error "the arch header lacks one of TILE_ROWS, TILE_COLS, TILE_P_SCALE, ATTN_SHARED_BYTES"
+#endif
+
+#endif

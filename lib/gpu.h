@@ -1,0 +1,66 @@
+/* gpu.h: a chip with kernels, whoever makes it: the driver's table, and what the files of the GPU
+   engine share.
+
+       gpu.c         engine: plan -> text, compile, load; run -> parameters, launch
+       gpu_text.c    a variant as text of three device functions: score, mask, class
+       gpu_params.c  a run's attn_params
+       target_*.c    one table of tile sizes per chip
+       jit.c         text -> code object: hash, cache; jit_cc.c jit_nvrtc.c jit_hiprtc.c compile
+       kernel_text.c the files of hip_kernels/ as strings (generated)
+       gpu_cuda.c gpu_hip.c emu/emu_driver.c    drivers
+
+   Who calls it: device.c (attn_device holds an attn__chip), the engine attn__gpu. */
+#ifndef ATTN_GPU_H
+#define ATTN_GPU_H
+
+#include "attn_int.h"
+
+typedef struct attn__chip attn__chip;     /* an opened device, the driver's own */
+typedef struct attn__module attn__module; /* loaded code, the driver's own */
+
+/* One way to reach chips. Every function that can fail returns an attn_status with its sentence. */
+typedef struct attn__driver {
+    const char *name; /* "emu", "cuda", "hip" */
+    int kind;         /* DLPack's device type of its memory; the emulator's is the host's */
+    /* Fills at most cap entries, those that are missing with their sentence; returns how many. */
+    int (*list)(attn_device_info *list, int cap);
+    int (*open)(const char *device, attn__chip **chip);
+    void (*close)(attn__chip *chip);
+    const struct attn__target *(*target)(const attn__chip *chip);
+    int (*query)(attn__chip *chip, attn_device_info *info); /* memory, arch */
+    /* Memory, aligned to 256 bytes. */
+    int (*alloc)(attn__chip *chip, uint64_t bytes, void **pointer);
+    void (*free)(attn__chip *chip, void *pointer);
+    /* Host memory <-> device memory, in stream order; returns when it has happened. */
+    int (*to_device)(attn__chip *chip, void *to, const void *from, uint64_t bytes, void *stream);
+    int (*to_host)(attn__chip *chip, void *to, const void *from, uint64_t bytes, void *stream);
+    int (*stream_new)(attn__chip *chip, void **stream);
+    void (*stream_free)(attn__chip *chip, void *stream);
+    int (*stream_sync)(attn__chip *chip, void *stream);
+    /* A code object of this chip's compiler (jit.h). */
+    int (*load)(attn__chip *chip, const void *code, size_t bytes, attn__module **module);
+    void (*unload)(attn__chip *chip, attn__module *module);
+    int (*number)(attn__chip *chip, attn__module *module, const char *name, int32_t *value);
+    int (*launch)(attn__chip *chip, attn__module *module, const char *kernel, int64_t blocks,
+                  int threads, int shared, const void *params, size_t bytes, void *stream);
+} attn__driver;
+
+/* How a chip's code is made, and what its kernels should look like: target_*.c. */
+typedef struct attn__target {
+    const char *name;     /* "sm_80", "sm_90a", "gfx90a", "gfx942" */
+    const char *compiler; /* "nvrtc", "hiprtc", "cc" (emulated) */
+    int emulated;         /* ATTN_EMU's value, or 0 */
+    int lanes;            /* of a warp */
+    int units;            /* SMs or CUs to fill; read from the chip where there is one */
+    int xcds;
+    int shared;           /* bytes of shared memory a block may have */
+} attn__target;
+
+/* The tile of a kernel: what core/config.h wants. */
+typedef struct attn__tile_size {
+    int bm, bn, warps, stages;
+} attn__tile_size;
+/* Chosen by element type (attn_type) and compiled head sizes. */
+attn__tile_size attn__target_tile(const attn__target *target, int type, int d, int dv);
+
+#endif
