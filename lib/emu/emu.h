@@ -1,7 +1,7 @@
 /* emu.h: the emulated chip: what runs a kernel, and what the models of instructions build on.
 
-   Who calls it: emu.c's driver (lib/gpu.h), the models ptx.c and gcn.c, and through the table
-   attn__emu_api the compiled kernel itself, whose isa/ is lib/emu/isa/.
+   Who calls it: emu_driver.c (lib/gpu.h), the models ptx*.c and gcn*.c, and through the tables of
+   functions in isa/common.h, isa/ptx.h and isa/gcn.h the compiled kernel itself.
 
    A block's threads are fibers of one host thread; a thread runs until it waits. An instruction
    that lanes do together is a meeting: each lane brings a struct of its operands, the last one that
@@ -17,7 +17,9 @@
    - who wrote and who read it since the last block barrier: another warp's access is a race and
      reported, also where the fibers' order would hide it;
    - bank conflicts are counted per access of a warp.
-   Every access of device memory is counted in bytes. */
+   Every access of device memory is counted in bytes.
+
+   A fault (attn__emu_fault) ends the launch with a sentence that names kernel, block and thread. */
 #ifndef ATTN_EMU_H
 #define ATTN_EMU_H
 
@@ -36,19 +38,77 @@ typedef struct attn__emu_counts {
     uint64_t barriers;                /* of a block */
 } attn__emu_counts;
 
-/* -- For the models (ptx.c, gcn.c) ------------------------------------------------------------- */
-int attn__emu_thread(void); /* number in the block */
-int attn__emu_lanes(void);  /* of a warp of this chip: 32 or 64 */
-/* All lanes of the warp meet; the last runs work(lane), lane[i] being what lane i brought. */
-void attn__emu_meet(void (*work)(void *const *lane), void *mine);
-/* `bytes` of shared memory at `at`, checked: in range, aligned to `bytes`, no race, if read no
-   poison. A fault ends the launch with a sentence and does not return. */
-void *attn__emu_shared(uint32_t at, uint32_t bytes, int write);
-/* Counts one access of a warp: n lanes with their addresses, each `bytes` wide. */
+/* -- For the models: where am I ---------------------------------------------------------------- */
+int attn__emu_chip(void);        /* 80, 90, 0x90a, 0x942 */
+int attn__emu_lanes(void);       /* of a warp of this chip: 32 or 64 */
+int attn__emu_thread(void);      /* number in the block */
+int attn__emu_warp_first(void);  /* number of this warp's lane 0 */
+int64_t attn__emu_block(void);   /* number in the grid */
+int64_t attn__emu_grid(void);    /* blocks */
+
+/* -- Waiting ----------------------------------------------------------------------------------- */
+/* All lanes of the warp meet; the last runs work(lane), lane[i] being what lane i brought. `name`
+   is the instruction; lanes of a warp that meet for different ones are reported. */
+void attn__emu_meet(const char *name, void (*work)(void *const *lane), void *mine);
+/* All threads of the block meet; a new epoch of the races begins. */
+void attn__emu_block_sync(void);
+
+/* -- Shared memory: bytes from the block's first ----------------------------------------------- */
+/* `bytes` (1, 2, 4, 8, 16) at `at` for thread number `thread`, checked: in range, aligned to
+   `bytes`, no race, if read no poison. A fault does not return. A store is complete when the
+   function's caller has written all bytes. */
+void *attn__emu_shared(int thread, uint32_t at, uint32_t bytes, int write);
+/* The same of this thread alone, outside of a meeting: it is also noted, so that the k-th such
+   access of each lane since the warp last met counts as one access of the warp (banks below). */
+void *attn__emu_shared_own(uint32_t at, uint32_t bytes, int write);
+/* Counts one access of a warp: n lanes with their addresses, each `bytes` wide: calls the family's
+   `banks`, which adds by attn__emu_access. */
 void attn__emu_banks(const uint32_t *at, int n, int bytes);
-void attn__emu_loaded(uint64_t bytes);
-void attn__emu_stored(uint64_t bytes);
+/* Cycles of one phase: n lanes at once, 32 banks of 4 bytes; equal words are read once. */
+int attn__emu_phase(const uint32_t *at, int n, int bytes);
+/* One access that took `cycles`, at best `least`; shared_access counts the latter. */
+void attn__emu_access(int least, int cycles);
+
+/* -- Asynchronous copies of 16 or fewer bytes, device to shared memory ------------------------- */
+/* Begins: `bytes` (4, 8, 16) to `to`, of which the first `valid` are read from `from` and the rest
+   are 0. Its place is poison until it lands: when waited for, or earlier (ATTN_EMU async=). */
+void attn__emu_copy(uint32_t to, uint64_t from, int bytes, int valid);
+void attn__emu_copy_commit(void);   /* closes a group of this thread's copies */
+void attn__emu_copy_wait(int n);    /* all but the n youngest groups have landed */
+
+/* -- Device memory ----------------------------------------------------------------------------- */
+/* `bytes` at `at`, checked: aligned to `bytes`, not near 0; counted. ASan sees the rest. */
+const void *attn__emu_load(uint64_t at, uint32_t bytes);
+void *attn__emu_store(uint64_t at, uint32_t bytes);
+
+/* -- Counting and failing ---------------------------------------------------------------------- */
 void attn__emu_matrix(uint64_t flops); /* one matrix instruction of a warp */
-_Noreturn void attn__emu_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The sentence's middle: "kernel k, block b, thread t: <this>". */
+_Noreturn void attn__emu_fault(int thread, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* -- A family of chips: what its model gives to the driver ------------------------------------- */
+typedef struct attn__emu_family {
+    int lanes;
+    const void *api; /* what attn_emu_bind of the compiled kernel takes: isa/ptx.h, isa/gcn.h */
+    void (*banks)(const uint32_t *at, int n, int bytes); /* splits lanes into phases */
+} attn__emu_family;
+extern const attn__emu_family attn__emu_ptx; /* ptx.c */
+extern const attn__emu_family attn__emu_gcn; /* gcn.c */
+
+/* -- For the driver ---------------------------------------------------------------------------- */
+typedef struct attn__emu_launch {
+    const attn__emu_family *family;
+    int chip;
+    const char *name; /* of the kernel */
+    void (*kernel)(const void *params);
+    const void *params;
+    int64_t blocks;
+    int threads;         /* of a block: whole warps */
+    int shared;          /* bytes of shared memory of a block */
+    struct attn__pool *pool; /* host threads that share the blocks; NULL: the caller alone */
+} attn__emu_launch;
+/* Runs all blocks. Status, with the sentence of the first block that failed. */
+int attn__emu_run(const attn__emu_launch *launch, attn__emu_counts *counts);
 
 #endif
