@@ -15,12 +15,7 @@
 #ifndef ATTN_TARGET_H
 #define ATTN_TARGET_H
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef int i32;
-typedef long long i64;
+#include "core/types.h"
 
 #if defined(ATTN_EMU)
 #define ATTN_CHIP ATTN_EMU

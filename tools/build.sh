@@ -14,7 +14,7 @@ mkdir -p build/obj
 # Another compiler, other flags, a file added or removed, a newer header: everything is stale.
 line="$cc $flags ${LDFLAGS:-} $(echo lib/*.c)"
 if [ "$(cat build/obj/line 2> /dev/null)" != "$line" ] ||
-    [ -n "$(find lib/*.h lib/attn.map tools/build.sh -newer build/obj/line)" ]; then
+    [ -n "$(find lib/*.h hip_kernels/core/*.h lib/attn.map tools/build.sh -newer build/obj/line)" ]; then
     rm -f build/obj/*.o
     printf '%s\n' "$line" > build/obj/line
 fi

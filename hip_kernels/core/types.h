@@ -1,0 +1,14 @@
+/* types.h: names of fixed sizes, for kernels and for the host's files that share text with them.
+
+   Who includes it: target.h; of the host lib/gpu.h and lib/vm_math.h. */
+#ifndef ATTN_TYPES_H
+#define ATTN_TYPES_H
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+
+#endif
