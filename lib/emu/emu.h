@@ -61,9 +61,10 @@ void *attn__emu_shared(int thread, uint32_t at, uint32_t bytes, int write);
 /* The same of this thread alone, outside of a meeting: it is also noted, so that the k-th such
    access of each lane since the warp last met counts as one access of the warp (banks below). */
 void *attn__emu_shared_own(uint32_t at, uint32_t bytes, int write);
-/* Counts one access of a warp: n lanes with their addresses, each `bytes` wide: calls the family's
-   `banks`, which adds by attn__emu_access. */
-void attn__emu_banks(const uint32_t *at, int n, int bytes);
+/* Counts one access of a warp: at[lane] for n lanes, EMU_AWAY where a lane takes no part, each
+   `bytes` wide: calls the family's `banks`, which adds by attn__emu_access. */
+enum { EMU_AWAY = -1 };
+void attn__emu_banks(const uint32_t *at, int n, int bytes, int write);
 /* Cycles of one phase: n lanes at once, 32 banks of 4 bytes; equal words are read once. */
 int attn__emu_phase(const uint32_t *at, int n, int bytes);
 /* One access that took `cycles`, at best `least`; shared_access counts the latter. */
@@ -91,7 +92,8 @@ _Noreturn void attn__emu_fault(int thread, const char *format, ...)
 typedef struct attn__emu_family {
     int lanes;
     const void *api; /* what attn_emu_bind of the compiled kernel takes: isa/ptx.h, isa/gcn.h */
-    void (*banks)(const uint32_t *at, int n, int bytes); /* splits lanes into phases */
+    /* Splits lanes into phases; they depend on the lane's number, and on reading or writing. */
+    void (*banks)(const uint32_t *at, int n, int bytes, int write);
 } attn__emu_family;
 extern const attn__emu_family attn__emu_ptx; /* ptx.c */
 extern const attn__emu_family attn__emu_gcn; /* gcn.c */
