@@ -53,7 +53,8 @@ extern "C" {
     X(MISMATCH, -9, "a run differs from its plan")                                                 \
     X(MEMORY, -10, "out of memory")                                                                \
     X(IO, -11, "a file could not be read or written")                                              \
-    X(UNSUPPORTED, -12, "this device cannot do it in this version")
+    X(UNSUPPORTED, -12, "this device cannot do it in this version")                                \
+    X(DRIVER, -13, "a driver, a compiler or a device failed")
 
 #define ATTN__STATUS_ENUM(name, number, meaning) ATTN_##name = number,
 typedef enum attn_status { ATTN_STATUSES(ATTN__STATUS_ENUM) ATTN_STATUS_END = 1 } attn_status;

@@ -18,6 +18,13 @@
 typedef struct attn__chip attn__chip;     /* an opened device, the driver's own */
 typedef struct attn__module attn__module; /* loaded code, the driver's own */
 
+/* Rows of memory, `pitch` bytes from one to the next. */
+typedef struct attn__rows {
+    void *at;
+    int64_t pitch;
+    int32_t is_host;
+} attn__rows;
+
 /* One way to reach chips. Every function that can fail returns an attn_status with its sentence. */
 typedef struct attn__driver {
     const char *name; /* "emu", "cuda", "hip" */
@@ -34,6 +41,12 @@ typedef struct attn__driver {
     /* Host memory <-> device memory, in stream order; returns when it has happened. */
     int (*to_device)(attn__chip *chip, void *to, const void *from, uint64_t bytes, void *stream);
     int (*to_host)(attn__chip *chip, void *to, const void *from, uint64_t bytes, void *stream);
+    /* `rows` rows of `bytes` bytes, either side; the bytes between the rows are not touched.
+       Returns when it has happened if a side is host memory. NULL where memory is the host's, as
+       `wait` is: waits for all that the device was given. */
+    int (*copy_rows)(attn__chip *chip, const attn__rows *to, const attn__rows *from, uint64_t bytes,
+                     uint64_t rows, void *stream);
+    int (*wait)(attn__chip *chip);
     int (*stream_new)(attn__chip *chip, void **stream);
     void (*stream_free)(attn__chip *chip, void *stream);
     int (*stream_sync)(attn__chip *chip, void *stream);
@@ -41,6 +54,9 @@ typedef struct attn__driver {
     int (*load)(attn__chip *chip, const void *code, size_t bytes, attn__module **module);
     void (*unload)(attn__chip *chip, attn__module *module);
     int (*number)(attn__chip *chip, attn__module *module, const char *name, int32_t *value);
+    /* Looks a kernel up and allows it `shared` bytes, so that launch need not; a plan does it. May
+       be NULL. */
+    int (*prepare)(attn__chip *chip, attn__module *module, const char *kernel, int shared);
     int (*launch)(attn__chip *chip, attn__module *module, const char *kernel, int64_t blocks,
                   int threads, int shared, const void *params, size_t bytes, void *stream);
 } attn__driver;
@@ -55,6 +71,7 @@ typedef struct attn__target {
     int xcds;
     int shared;           /* bytes of shared memory a block may have */
 } attn__target;
+const attn__target *attn__target_find(const char *name); /* target.c; NULL: there is none */
 
 /* The tile of a kernel: what core/config.h wants. */
 typedef struct attn__tile_size {
@@ -62,5 +79,8 @@ typedef struct attn__tile_size {
 } attn__tile_size;
 /* Chosen by element type (attn_type) and compiled head sizes. */
 attn__tile_size attn__target_tile(const attn__target *target, int type, int d, int dv);
+
+extern const attn__driver attn__cuda, attn__hip; /* gpu_cuda.c, gpu_hip.c */
+int attn__cuda_version(void); /* of the driver, 12040 for 12.4; 0: there is none */
 
 #endif

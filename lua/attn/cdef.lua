@@ -32,6 +32,7 @@ typedef enum attn_status {
     ATTN_MEMORY = -10,
     ATTN_IO = -11,
     ATTN_UNSUPPORTED = -12,
+    ATTN_DRIVER = -13,
     ATTN_STATUS_END = 1
 } attn_status;
 const char *attn_version(void);
