@@ -53,7 +53,9 @@
        void ring_wait(int younger)   this thread's loads have landed but for the `younger` youngest
        void ring_sync(void)          all threads of the block; what landed before it is seen by all,
                                      and what was read before it may be overwritten
-       void tile_q_of(tile_q *q)     takes q from the ring (after its wait and sync)
+       void tile_q_of(tile_q *q, const ring_hold *h)
+                                     takes q from the ring (after its wait and sync), or from h, the
+                                     hold of its load, where q goes to registers at once
        what: RING_Q, RING_K, RING_V
 
    One load makes its way like this; a chip with copies past the registers does nothing in land:
