@@ -39,7 +39,7 @@ each() { files "$@" | xargs -r -d '\n' "${command[@]}"; }
 
 c_files=('*.c' '*.h' '*.cc')
 code=("${c_files[@]}" '*.lua' '*.sh' '*.bzl' '*BUILD' '.ci/run')
-generated='^lua/attn/cdef\.lua$|^docs/(ops|errors|variants)\.md$'
+generated='^lua/attn/cdef\.lua$|^lib/kernel_text\.c$|^docs/(ops|errors|variants)\.md$'
 
 # -- Sizes -----------------------------------------------------------------------------------------
 
@@ -95,8 +95,8 @@ each '*' | rule 'no paths of one machine'
 
 # Only these know vendors (attn.h: the numbers of DLPack).
 command=(grep -nHwiE 'nvidia|cuda|rocm|hip|amd')
-each 'lib/*.c' 'lib/*.h' | grep -vE '^lib/(target[_a-z0-9]*|attn)\.[ch]:' |
-    rule 'vendors are named in lib/target* alone'
+each 'lib/*.c' 'lib/*.h' | grep -vE '^lib/((target|gpu|jit)_[a-z0-9]+|target|gpu|jit|kernel_text|attn|emu/[a-z0-9_/]+)\.[ch]:' |
+    rule 'vendors are named where chips are'
 
 # -- Linters ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,244 @@
+/* jit_cc.c: the host's C compiler makes the code of emulated targets: a shared object.
+
+   Who calls it: jit.c. $CC names the compiler and may carry options; otherwise cc. It works in a
+   folder of its own below $TMPDIR (or /tmp), which is removed afterwards:
+
+       attn-XXXXXX/  core/...  isa/...  variant.h  attn_fwd.hip --cc--> code.so, log */
+#define _GNU_SOURCE
+#include "jit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { MOST_WORDS = 96, PATH = 4096, LOG = 3000 };
+
+/* Products and sums stay apart, as on the chip. A library with sanitizers has kernels with them. */
+static const char *const options[] = {
+    "-x",    "c",     "-std=gnu11",  "-O1",          "-g0",         "-w",
+    "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing",
+#if defined(__SANITIZE_ADDRESS__)
+    "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+#endif
+};
+enum { N_OPTIONS = sizeof options / sizeof options[0] };
+
+/* -- A command --------------------------------------------------------------------------------- */
+
+typedef struct command {
+    char words[PATH]; /* of $CC, each with a zero */
+    char *argv[MOST_WORDS];
+    int n;
+} command;
+
+static void begin(command *c) {
+    const char *const cc = getenv("CC");
+    char *rest = NULL;
+    c->n = 0;
+    snprintf(c->words, sizeof c->words, "%s", cc && *cc ? cc : "cc");
+    for (char *w = strtok_r(c->words, " \t", &rest); w; w = strtok_r(NULL, " \t", &rest)) {
+        if (c->n < MOST_WORDS / 2) {
+            c->argv[c->n++] = w;
+        }
+    }
+    if (c->n == 0) {
+        c->argv[c->n++] = "cc";
+    }
+}
+
+static void word(command *c, const char *w) {
+    c->argv[c->n++] = (char *)w;
+    c->argv[c->n] = NULL;
+}
+
+/* Runs it with both outputs to a file. The exit status; -1: it could not be started. */
+static int run(const command *c, const char *log) {
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    int status = -1;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    const int failed = posix_spawnp(&child, c->argv[0], &actions, NULL, c->argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed) {
+        return -1;
+    }
+    while (waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) { /* the program ignores its children: no status */
+            return -1;
+        }
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+/* -- Files ------------------------------------------------------------------------------------- */
+
+static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *at) {
+    (void)s, (void)kind, (void)at;
+    return remove(path);
+}
+
+static void remove_folder(const char *path) {
+    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static int make_temporary(char path[PATH]) {
+    const char *const tmp = getenv("TMPDIR");
+    const int n = snprintf(path, PATH, "%s/attn-XXXXXX", tmp && *tmp == '/' ? tmp : "/tmp");
+    if (n < 0 || n > PATH - 128 || !mkdtemp(path)) {
+        return attn__fail(ATTN_IO, "device", "no temporary folder %s could be made: %s", path,
+                          strerror(errno));
+    }
+    return ATTN_OK;
+}
+
+static int write_file(const char *base, const attn__file *f) {
+    char path[PATH + 128];
+    snprintf(path, sizeof path, "%s/%s", base, f->name);
+    for (char *at = path + strlen(base) + 1; (at = strchr(at, '/')); at++) {
+        *at = 0;
+        mkdir(path, 0700);
+        *at = '/';
+    }
+    FILE *const file = fopen(path, "we");
+    const int good = file && fputs(f->text, file) >= 0;
+    if ((file && fclose(file) != 0) || !good) {
+        return attn__fail(ATTN_IO, "device", "%s could not be written: %s", path, strerror(errno));
+    }
+    return ATTN_OK;
+}
+
+/* The whole file, a zero behind it. */
+static int read_file(const char *path, void **bytes, size_t *n) {
+    FILE *const file = fopen(path, "re");
+    long size = -1;
+    *bytes = NULL;
+    if (file && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0) {
+        rewind(file);
+        *bytes = calloc(1, (size_t)size + 1);
+    }
+    const int good = *bytes && fread(*bytes, 1, (size_t)size, file) == (size_t)size;
+    if (file) {
+        fclose(file);
+    }
+    if (!good) {
+        free(*bytes);
+        *bytes = NULL;
+        return attn__fail(ATTN_IO, "device", "%s could not be read", path);
+    }
+    *n = (size_t)size;
+    return ATTN_OK;
+}
+
+/* -- Which compiler ---------------------------------------------------------------------------- */
+
+/* Asked once for each value of $CC, by -v: target, version and how it was built. */
+static pthread_mutex_t asked_lock = PTHREAD_MUTEX_INITIALIZER;
+static char asked_cc[PATH], asked[2 * LOG];
+
+static int ask(const command *c, const char *cc, const char *log) {
+    void *text;
+    size_t n;
+    command v = *c;
+    word(&v, "-v");
+    const int status = run(&v, log);
+    if (status != 0) {
+        return attn__fail(ATTN_DEVICE, "device",
+                          "emulated chips need a C compiler, and \"%s\" %s; CC names another one",
+                          cc, status < 0 ? "could not be started" : "does not know -v");
+    }
+    ATTN_TRY(read_file(log, &text, &n));
+    snprintf(asked, sizeof asked, "%.*s", LOG, (const char *)text);
+    snprintf(asked_cc, sizeof asked_cc, "%s", cc);
+    free(text);
+    return ATTN_OK;
+}
+
+static int cc_identity(const attn__target *target, char *text, size_t capacity) {
+    const char *const given = getenv("CC"), *const cc = given && *given ? given : "cc";
+    int status = ATTN_OK;
+    (void)target;
+    pthread_mutex_lock(&asked_lock);
+    if (strcmp(asked_cc, cc) != 0) {
+        command c;
+        char base[PATH], log[PATH + 16];
+        begin(&c);
+        status = make_temporary(base);
+        if (status >= 0) {
+            snprintf(log, sizeof log, "%s/log", base);
+            status = ask(&c, cc, log);
+            remove_folder(base);
+        }
+    }
+    size_t n = 0;
+    if (status >= 0) {
+        n = (size_t)snprintf(text, capacity, "%s\n%s", cc, asked);
+        for (int i = 0; i < N_OPTIONS && n < capacity; i++) {
+            n += (size_t)snprintf(text + n, capacity - n, " %s", options[i]);
+        }
+    }
+    pthread_mutex_unlock(&asked_lock);
+    return status;
+}
+
+/* -- Compiling --------------------------------------------------------------------------------- */
+
+static int compile_in(const attn__job *job, const char *base, void **code, size_t *bytes) {
+    char include[PATH + 16], entry[PATH + 64], out[PATH + 16], log[PATH + 16];
+    char define[ATTN__MOST_DEFINES][ATTN__DEFINE + 4], chip[32];
+    command c;
+    for (int i = 0; i < job->n_files; i++) {
+        ATTN_TRY(write_file(base, &job->file[i]));
+    }
+    begin(&c);
+    for (int i = 0; i < N_OPTIONS; i++) {
+        word(&c, options[i]);
+    }
+    for (int i = 0; i < job->n_defines; i++) {
+        snprintf(define[i], sizeof define[i], "-D%s", job->define[i]);
+        word(&c, define[i]);
+    }
+    snprintf(chip, sizeof chip, "-DATTN_EMU=%d", job->target->emulated);
+    snprintf(include, sizeof include, "-I%s", base);
+    snprintf(entry, sizeof entry, "%s/%s", base, job->entry);
+    snprintf(out, sizeof out, "%s/code.so", base);
+    snprintf(log, sizeof log, "%s/log", base);
+    word(&c, chip);
+    word(&c, include);
+    word(&c, entry);
+    word(&c, "-o");
+    word(&c, out);
+    const int status = run(&c, log);
+    if (status != 0) {
+        void *text = NULL;
+        size_t n = 0;
+        read_file(log, &text, &n);
+        attn__fail(ATTN_DRIVER, "variant", "%s could not compile %s for %s: %.*s", c.argv[0],
+                   job->entry, job->target->name, LOG, text ? (const char *)text : "");
+        free(text);
+        return ATTN_DRIVER;
+    }
+    return read_file(out, code, bytes);
+}
+
+static int cc_compile(const attn__job *job, void **code, size_t *bytes) {
+    char base[PATH];
+    ATTN_TRY(make_temporary(base));
+    const int status = compile_in(job, base, code, bytes);
+    remove_folder(base);
+    return status;
+}
+
+const attn__compiler attn__cc = {"cc", cc_identity, cc_compile};
