@@ -208,6 +208,8 @@ struct attn_plan {
 
 struct attn__pool;
 struct attn__tile_ops;
+struct attn__driver;
+struct attn__chip;
 struct attn_device {
     int32_t refs; /* atomic */
     int32_t kind, index; /* DLPack's */
@@ -215,6 +217,8 @@ struct attn_device {
     int32_t threads;
     struct attn__pool *pool; /* CPU */
     const struct attn__tile_ops *ops; /* CPU */
+    const struct attn__driver *driver; /* gpu.h: a chip, emulated or not; NULL on a CPU */
+    struct attn__chip *chip;
     uint64_t used; /* atomic: bytes of live buffers */
     char name[64];
 };

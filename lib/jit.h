@@ -10,7 +10,8 @@
          v        |                                                        |
        attn__compiler.compile ---------------------------------------------+
 
-   Who calls it: gpu.c. Compilers: jit_cc.c (the host's, for emulated targets), jit_nvrtc.c. */
+   Who calls it: gpu.c. Compilers: jit_cc.c (the host's, for emulated targets), jit_nvrtc.c,
+   jit_hiprtc.c. */
 #ifndef ATTN_JIT_H
 #define ATTN_JIT_H
 
@@ -50,7 +51,7 @@ typedef struct attn__compiler {
     /* *code is malloc'ed. A failure's sentence ends with what the compiler wrote. */
     int (*compile)(const attn__job *job, void **code, size_t *bytes);
 } attn__compiler;
-extern const attn__compiler attn__cc; /* jit_cc.c */
+extern const attn__compiler attn__cc, attn__nvrtc, attn__hiprtc; /* jit_*.c */
 
 enum { ATTN__KEY = 65 };
 /* A job with the target's kernel files and nothing else. */
