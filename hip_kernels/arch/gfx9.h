@@ -1,0 +1,384 @@
+/* gfx9.h: the contract of core/tile.h by 32x32 matrix instructions of waves of 64 lanes.
+
+   Who includes it: gfx90a.h and gfx942.h, which say what the chips do not share.
+
+   Scores are computed transposed, S' = K Q', so that all scores of a lane belong to one query row:
+
+                         32 rows                      lane l: row l % 32, g = l / 32
+                   +-----------------+                element c: key 8 (c / 4) + 4 g + c % 4
+       32 keys     | S' accumulator  |
+                   +-----------------+                P' needs no move: elements 4j..4j+3, rounded,
+                         |  rounded                   are keys 8j + 4g + 0..3, which is what the
+                         v                            product with 8 keys wants of lane l
+                   +-----------------+
+       DV columns  | O' += V' P'     |                element c: column 8 (c / 4) + 4 g + c % 4
+                   +-----------------+
+
+   A product with 8 (f32: 2) of D, or of the keys, takes of either half g of the lanes 4 (1) of
+   them; which, is free as long as both operands agree. So that one read of 16 bytes serves:
+
+       K  [key][D], f32 and 16 bits   lane: key l % 32, 16-byte chunk 2i + g of the row: the next
+                                      two (16 bits) or four (f32) products; q alike, in registers
+       V  16 bits: [column][keys], transposed on its way in; 16 keys lie in the order
+                   0-3 8-11 4-7 12-15, so that chunk 2i + g has keys 16i + 4g + 0..3 and + 8
+          f32:     [key][column], a read of one element each
+
+   Chunks are swizzled: a row's chunk c stands at c ^ swizzle(row), so that eight lanes that read
+   chunk c of eight rows meet in no bank.
+
+   q goes from memory to registers; k and v through registers (ring_hold) to shared memory. */
+#ifndef ATTN_GFX9_H
+#define ATTN_GFX9_H
+
+#define TILE_ROWS    (ATTN_BM / ATTN_WARPS / 32)
+#define TILE_COLS(n) ((n) / 2)
+
+#if ATTN_BM % (32 * ATTN_WARPS) || ATTN_BN % 32 || ATTN_D % 32 || ATTN_DV % 32
+#error "ATTN_BM: a multiple of 32 times ATTN_WARPS; ATTN_BN, ATTN_D, ATTN_DV: of 32"
+#endif
+
+enum {
+    CHUNK = 16 / ATTN_BYTES,           /* elements of 16 bytes */
+    K_CHUNKS = ATTN_D / CHUNK,         /* of a row of k (and q) */
+    K_BYTES = ATTN_BN * ATTN_D * ATTN_BYTES,
+    V_BYTES = ATTN_BN * ATTN_DV * ATTN_BYTES,
+    V_AT = ATTN_STAGES * K_BYTES,
+    /* A lane takes units of v: 4 keys of V_WIDTH columns (16 bits), a chunk (f32). */
+    V_WIDE = ATTN_BN / 4 * (ATTN_DV / 8) >= ATTN_THREADS,
+    V_WIDTH = ATTN_TYPE == ATTN_F32 || !V_WIDE ? 4 : 8,
+    V_UNITS = ATTN_BN * ATTN_DV / V_WIDTH / (ATTN_TYPE == ATTN_F32 ? 1 : 4),
+    V_WORDS = ATTN_TYPE == ATTN_F32 ? 4 : 2 * V_WIDTH, /* of a unit */
+    Q_EACH = TILE_ROWS * K_CHUNKS / 2, /* chunks of q, of k, units of v that a lane takes */
+    K_EACH = (ATTN_BN * K_CHUNKS + ATTN_THREADS - 1) / ATTN_THREADS,
+    V_EACH = (V_UNITS + ATTN_THREADS - 1) / ATTN_THREADS,
+    HOLD_QK = 4 * (Q_EACH > K_EACH ? Q_EACH : K_EACH),
+    HOLD = HOLD_QK > V_EACH * V_WORDS ? HOLD_QK : V_EACH * V_WORDS
+};
+#define ATTN_SHARED_BYTES (ATTN_STAGES * (K_BYTES + V_BYTES))
+
+typedef struct tile_s {
+    float x[TILE_ROWS][TILE_COLS(ATTN_BN)];
+} tile_s;
+typedef struct tile_o {
+    float x[TILE_ROWS][TILE_COLS(ATTN_DV)];
+} tile_o;
+typedef struct tile_q {
+    u32 w[TILE_ROWS][K_CHUNKS * 2]; /* chunk 2i + g at 4i */
+} tile_q;
+typedef struct tile_p {
+    u32 w[TILE_ROWS][TILE_COLS(ATTN_BN) * ATTN_BYTES / 4];
+} tile_p;
+typedef struct ring_hold {
+    u32 w[HOLD];
+} ring_hold;
+
+/* -- Who holds what ---------------------------------------------------------------------------- */
+DEV int tile_row(int r) {
+    return (warp_id() * TILE_ROWS + r) * 32 + lane_id() % 32;
+}
+DEV int tile_col(int c) {
+    return c / 4 * 8 + lane_id() / 32 * 4 + c % 4;
+}
+
+/* The two lanes of a row are l and l ^ 32. */
+DEV float row_max(float x) {
+    return max_nan(x, lane_xor(x, 32));
+}
+DEV float row_sum(float x) {
+    return x + lane_xor(x, 32);
+}
+DEV int warp_any(int x) {
+    return warp_ballot(x) != 0;
+}
+DEV float warp_sum(float x) {
+    UNROLL
+    for (int mask = 1; mask < 64; mask *= 2) {
+        x += lane_xor(x, mask);
+    }
+    return x;
+}
+
+/* -- Where a chunk of a row lies --------------------------------------------------------------- */
+/* Eight rows of 128 bytes or a multiple differ in row % 8; of 64 bytes or an odd multiple, pairs of
+   rows fill 128 bytes and differ in row / 2 % 4. */
+DEV u32 chunk_at(int row, int chunk, int chunks) {
+    const int swizzle = chunks % 8 == 0 ? row % 8 : row / 2 % 4;
+    return (u32)(row * chunks + (chunk ^ swizzle)) * 16;
+}
+
+/* -- Loads: memory to registers ---------------------------------------------------------------- */
+DEV u32 load_element(u64 at) {
+    return ATTN_BYTES == 4 ? load_u32(at) : load_u16(at);
+}
+
+/* `words` words of the row at `at` from column `col` on; 0 from column `cols` on. */
+DEV void load_words(u32 *w, int words, const tile_rows *from, u64 at, int col, int cols) {
+    UNROLL
+    for (int i = 0; i < words; i++) {
+        u32 x = 0;
+        UNROLL
+        for (int e = 0; e < 4 / ATTN_BYTES; e++) {
+            const int c = col + i * 4 / ATTN_BYTES + e;
+            const u32 y = load_element(c < cols ? at + (u64)c * ATTN_BYTES : from->data);
+            x |= (c < cols ? y : 0) << 16 * e;
+        }
+        w[i] = x;
+    }
+}
+
+/* Lane's rows of q, chunk by chunk. */
+DEV void load_q(ring_hold *h, const tile_rows *from, int row) {
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        const u32 n = (u32)(row + tile_row(r)), pack = (u32)from->pack;
+        const int seen = (int)n < from->rows ? from->cols : 0;
+        const u64 at = from->data + (u64)(n / pack * from->n + n % pack * from->h);
+        UNROLL
+        for (int i = 0; i < K_CHUNKS / 2; i++) {
+            const int col = (2 * i + lane_id() / 32) * CHUNK;
+            u32 *const w = h->w + (r * K_CHUNKS / 2 + i) * 4;
+            if (from->vec) {
+                const int ok = col < seen;
+                const b128 x = load_b128(ok ? at + (u64)col * ATTN_BYTES : from->data);
+                UNROLL
+                for (int j = 0; j < 4; j++) {
+                    w[j] = ok ? x.w[j] : 0;
+                }
+            } else {
+                load_words(w, 4, from, at, col, seen);
+            }
+        }
+    }
+}
+
+/* A piece of a tile of k or v: `words` words from column `col` of row `r` on; not taken: 0. */
+DEV void load_piece(u32 *w, int words, const tile_rows *from, int row, int r, int col, int taken) {
+    const int seen = taken && row + r < from->rows ? from->cols : 0;
+    const u64 first = from->data + (u64)(row * from->n);
+    if (from->vec && (u64)from->n <= (1u << 30) / ATTN_BN) {
+        const u32 at = (u32)r * (u32)from->n + (u32)(col * ATTN_BYTES);
+        if (words == 4) {
+            const b128 x = buffer_load_b128(first, col < seen ? at : BUFFER_NOWHERE);
+            UNROLL
+            for (int j = 0; j < 4; j++) {
+                w[j] = x.w[j];
+            }
+        } else {
+            const b64 x = buffer_load_b64(first, col < seen ? at : BUFFER_NOWHERE);
+            w[0] = x.w[0];
+            w[1] = x.w[1];
+        }
+    } else {
+        load_words(w, words, from, first + (u64)(r * from->n), col, seen);
+    }
+}
+
+DEV void load_k(ring_hold *h, const tile_rows *from, int row) {
+    UNROLL
+    for (int k = 0; k < K_EACH; k++) {
+        const int i = thread_id() + k * ATTN_THREADS;
+        load_piece(h->w + 4 * k, 4, from, row, i / K_CHUNKS, i % K_CHUNKS * CHUNK,
+                   i < ATTN_BN * K_CHUNKS);
+    }
+}
+
+/* Of 16 bits: a unit's keys 4a..4a+3 one after the other. */
+DEV void load_v(ring_hold *h, const tile_rows *from, int row) {
+    UNROLL
+    for (int k = 0; k < V_EACH; k++) {
+        const int i = thread_id() + k * ATTN_THREADS;
+        u32 *const w = h->w + k * V_WORDS;
+        if (ATTN_TYPE == ATTN_F32) {
+            load_piece(w, 4, from, row, i / (ATTN_DV / 4), i % (ATTN_DV / 4) * 4, i < V_UNITS);
+            continue;
+        }
+        UNROLL
+        for (int j = 0; j < 4; j++) {
+            load_piece(w + j * V_WIDTH / 2, V_WIDTH / 2, from, row, i % (ATTN_BN / 4) * 4 + j,
+                       i / (ATTN_BN / 4) * V_WIDTH, i < V_UNITS);
+        }
+    }
+}
+
+DEV void ring_load(ring_hold *h, int what, int stage, const tile_rows *from, int row) {
+    (void)stage;
+    if (what == RING_Q) {
+        load_q(h, from, row);
+    } else if (what == RING_K) {
+        load_k(h, from, row);
+    } else {
+        load_v(h, from, row);
+    }
+}
+
+/* -- Landing: registers to shared memory ------------------------------------------------------- */
+DEV b128 words_4(const u32 *w) {
+    const b128 x = {{w[0], w[1], w[2], w[3]}};
+    return x;
+}
+
+DEV void land_k(const ring_hold *h, u32 to) {
+    UNROLL
+    for (int k = 0; k < K_EACH; k++) {
+        const int i = thread_id() + k * ATTN_THREADS;
+        if (ATTN_BN * K_CHUNKS % ATTN_THREADS == 0 || i < ATTN_BN * K_CHUNKS) {
+            shared_store_b128(to + chunk_at(i / K_CHUNKS, i % K_CHUNKS, K_CHUNKS),
+                              words_4(h->w + 4 * k));
+        }
+    }
+}
+
+/* 4 keys x V_WIDTH columns, turned: 4 keys of one column are 8 bytes. */
+DEV void land_v_turned(const u32 *w, u32 to, int quad, int col) {
+    const int chunk = quad / 4 * 2 + quad % 2;
+    const u32 half = (u32)(quad / 2 % 2 * 8);
+    UNROLL
+    for (int c = 0; c < V_WIDTH; c++) {
+        const u32 which = c % 2 ? PERM_HIGH : PERM_LOW;
+        const u32 *const x = w + c / 2;
+        const b64 y = {{perm_b32(x[V_WIDTH / 2], x[0], which),
+                        perm_b32(x[V_WIDTH / 2 * 3], x[V_WIDTH / 2 * 2], which)}};
+        shared_store_b64(to + chunk_at(col + c, chunk, ATTN_BN / 8) + half, y);
+    }
+}
+
+DEV void land_v(const ring_hold *h, u32 to) {
+    UNROLL
+    for (int k = 0; k < V_EACH; k++) {
+        const int i = thread_id() + k * ATTN_THREADS;
+        const u32 *const w = h->w + k * V_WORDS;
+        if (V_UNITS % ATTN_THREADS == 0 || i < V_UNITS) {
+            if (ATTN_TYPE == ATTN_F32) {
+                shared_store_b128(to + (u32)i * 16, words_4(w));
+            } else {
+                land_v_turned(w, to, i % (ATTN_BN / 4), i / (ATTN_BN / 4) * V_WIDTH);
+            }
+        }
+    }
+}
+
+DEV void ring_land(ring_hold *h, int what, int stage) {
+    if (what == RING_K) {
+        land_k(h, (u32)(stage * K_BYTES));
+    } else if (what == RING_V) {
+        land_v(h, (u32)(V_AT + stage * V_BYTES));
+    }
+}
+
+/* What has landed has landed: the compiler waits for registers, ring_sync for shared memory. */
+DEV void ring_wait(int younger) {
+    (void)younger;
+}
+DEV void ring_sync(void) {
+    block_sync();
+}
+
+DEV void tile_q_of(tile_q *q, const ring_hold *h) {
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL
+        for (int i = 0; i < K_CHUNKS * 2; i++) {
+            q->w[r][i] = h->w[r * K_CHUNKS * 2 + i];
+        }
+    }
+}
+
+/* -- Multiplying ------------------------------------------------------------------------------- */
+/* d += a b over one chunk of each lane. */
+DEV void mul_chunk(float d[16], const u32 a[4], const u32 b[4]) {
+#if ATTN_TYPE == ATTN_F16
+    mfma_32x32x8_f16(d, a, b);
+    mfma_32x32x8_f16(d, a + 2, b + 2);
+#elif ATTN_TYPE == ATTN_BF16
+    mfma_32x32x8_bf16(d, a, b);
+    mfma_32x32x8_bf16(d, a + 2, b + 2);
+#else
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        mfma_32x32x2_f32(d, float_of(a[i]), float_of(b[i]));
+    }
+#endif
+}
+
+DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL
+        for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            s->x[r][c] = 0;
+        }
+    }
+    UNROLL
+    for (int i = 0; i < K_CHUNKS / 2; i++) {
+        UNROLL
+        for (int n = 0; n < ATTN_BN / 32; n++) {
+            const b128 k = shared_load_b128((u32)(stage * K_BYTES) +
+                                            chunk_at(n * 32 + lane_id() % 32,
+                                                     2 * i + lane_id() / 32, K_CHUNKS));
+            UNROLL
+            for (int r = 0; r < TILE_ROWS; r++) {
+                mul_chunk(s->x[r] + n * 16, k.w, q->w[r] + 4 * i);
+            }
+        }
+    }
+}
+
+DEV void tile_p_of(tile_p *p, const tile_s *s) {
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL
+        for (int c = 0; c < TILE_COLS(ATTN_BN); c += 4 / ATTN_BYTES) {
+            const float *const x = s->x[r] + c;
+            p->w[r][c * ATTN_BYTES / 4] = ATTN_TYPE == ATTN_F32    ? bits_of(x[0])
+                                          : ATTN_TYPE == ATTN_BF16 ? pack_bf16_away(x[0], x[1])
+                                                                   : pack_f16(x[0], x[1]);
+        }
+    }
+}
+
+/* 16 bits: 16 keys with 32 columns at a time. */
+DEV void pv_turned(tile_o *o, const tile_p *p, u32 v) {
+    UNROLL
+    for (int i = 0; i < ATTN_BN / 16; i++) {
+        UNROLL
+        for (int n = 0; n < ATTN_DV / 32; n++) {
+            const b128 x = shared_load_b128(
+                v + chunk_at(n * 32 + lane_id() % 32, 2 * i + lane_id() / 32, ATTN_BN / 8));
+            UNROLL
+            for (int r = 0; r < TILE_ROWS; r++) {
+                mul_chunk(o->x[r] + n * 16, x.w, p->w[r] + 4 * i);
+            }
+        }
+    }
+}
+
+/* f32: 8 keys with 32 columns at a time; lane's key of product j is tile_col(4i + j). */
+DEV void pv_plain(tile_o *o, const tile_p *p, u32 v) {
+    UNROLL
+    for (int i = 0; i < ATTN_BN / 8; i++) {
+        UNROLL
+        for (int n = 0; n < ATTN_DV / 32; n++) {
+            u32 x[4];
+            UNROLL
+            for (int j = 0; j < 4; j++) {
+                x[j] = shared_load_u32(
+                    v + (u32)(tile_col(4 * i + j) * ATTN_DV + n * 32 + lane_id() % 32) * 4);
+            }
+            UNROLL
+            for (int r = 0; r < TILE_ROWS; r++) {
+                mul_chunk(o->x[r] + n * 16, x, p->w[r] + 4 * i);
+            }
+        }
+    }
+}
+
+DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
+    const u32 v = (u32)(V_AT + stage * V_BYTES);
+    if (ATTN_TYPE == ATTN_F32) {
+        pv_plain(o, p, v);
+    } else {
+        pv_turned(o, p, v);
+    }
+}
+
+#endif

@@ -1,0 +1,9 @@
+/* gfx942.h: what MI300 chips have of their own. Who includes it: core/tile.h. */
+#ifndef ATTN_GFX942_H
+#define ATTN_GFX942_H
+
+#define TILE_P_SCALE 1.0f
+
+#include "arch/gfx9.h"
+
+#endif
