@@ -1,0 +1,187 @@
+/* emu_shared.c: shared memory of a block: the bytes, their shadow, bank conflicts.
+
+   Who calls it: the models. Per 4 bytes the shadow holds who wrote last and who read last, as a tag
+   epoch << 8 | warp; the epoch is counted up by a barrier of the block. Two tags of one epoch differ
+   in the low 8 bits alone, so a race is one comparison:
+
+       read:   write tag of this epoch, another warp        -> race
+       write:  write or read tag of this epoch, another     -> race */
+#include "emu_core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void attn__emu_shared_reset(emu_core *c) {
+    const size_t n = (size_t)c->launch->shared, words = (n + 3) / 4;
+    memset(c->data, 0xcb, n);
+    memset(c->valid, 0, words);
+    memset(c->shadow, 0, words * sizeof *c->shadow);
+    c->epoch = 1;
+}
+
+void attn__emu_epoch(emu_core *c) {
+    if (++c->epoch == 1u << 24) { /* tags have room for no more: forget them */
+        memset(c->shadow, 0, (size_t)c->launch->shared / 4 * sizeof *c->shadow);
+        c->epoch = 1;
+    }
+}
+
+/* -- Access ------------------------------------------------------------------------------------ */
+
+static int another(uint32_t tag, uint32_t mine) { return tag != mine && (tag ^ mine) < 256; }
+
+_Noreturn static void race(int thread, const char *what, uint32_t at, const char *other,
+                           uint32_t tag) {
+    if ((tag & 255) == EMU_SEVERAL) {
+        attn__emu_fault(thread, "%s shared memory at %u, which other warps %s without a barrier",
+                        what, at, other);
+    }
+    attn__emu_fault(thread, "%s shared memory at %u, which warp %u %s without a barrier", what, at,
+                    tag & 255, other);
+}
+
+/* Which of a word's bytes [at, at + bytes) are, as the low bits of `valid`. */
+static unsigned bytes_mask(uint32_t at, uint32_t bytes) {
+    return bytes >= 4 ? 15u : ((1u << bytes) - 1) << (at & 3);
+}
+
+static void check_read(emu_core *c, int thread, uint32_t at, uint32_t bytes, uint32_t tag) {
+    const unsigned mask = bytes_mask(at, bytes);
+    for (uint32_t i = at / 4; i < (at + bytes + 3) / 4; i++) {
+        emu_shadow *const s = &c->shadow[i];
+        if (c->valid[i] & EMU_PENDING) {
+            attn__emu_fault(thread, "reads shared memory at %u, where a copy is on its way", i * 4);
+        }
+        if ((c->valid[i] & mask) != mask) {
+            attn__emu_fault(thread, "reads shared memory at %u, which nobody has written", i * 4);
+        }
+        if (another(s->write, tag)) {
+            race(thread, "reads", i * 4, "wrote", s->write);
+        }
+        if (s->read != tag) {
+            s->read = another(s->read, tag) ? tag | EMU_SEVERAL : tag;
+        }
+    }
+}
+
+static void check_write(emu_core *c, int thread, uint32_t at, uint32_t bytes, uint32_t tag) {
+    const unsigned mask = bytes_mask(at, bytes);
+    for (uint32_t i = at / 4; i < (at + bytes + 3) / 4; i++) {
+        emu_shadow *const s = &c->shadow[i];
+        if (c->valid[i] & EMU_PENDING) {
+            attn__emu_fault(thread, "writes shared memory at %u, where a copy is on its way", i * 4);
+        }
+        if (another(s->write, tag)) {
+            race(thread, "writes", i * 4, "wrote", s->write);
+        }
+        if (another(s->read, tag)) {
+            race(thread, "writes", i * 4, "read", s->read);
+        }
+        s->write = tag;
+        c->valid[i] |= (unsigned char)mask;
+    }
+}
+
+void *attn__emu_shared(int thread, uint32_t at, uint32_t bytes, int write) {
+    emu_core *const c = attn__emu_here;
+    const uint32_t size = (uint32_t)c->launch->shared;
+    if (bytes > size || at > size - bytes) {
+        attn__emu_fault(thread, "%s %u bytes of shared memory at %u; the block has %u",
+                        write ? "writes" : "reads", bytes, at, size);
+    }
+    if (at % bytes != 0) {
+        attn__emu_fault(thread, "%s %u bytes of shared memory at %u, no multiple of it",
+                        write ? "writes" : "reads", bytes, at);
+    }
+    const uint32_t tag = c->epoch << 8 | (uint32_t)(thread / c->launch->family->lanes);
+    if (write) {
+        check_write(c, thread, at, bytes, tag);
+    } else {
+        check_read(c, thread, at, bytes, tag);
+    }
+    return c->data + at;
+}
+
+/* -- Accesses of lanes alone, gathered to those of a warp -------------------------------------- */
+
+void *attn__emu_shared_own(uint32_t at, uint32_t bytes, int write) {
+    emu_core *const c = attn__emu_here;
+    emu_thread *const t = &c->thread[c->now];
+    void *const data = attn__emu_shared(c->now, at, bytes, write);
+    if (t->owns == t->owns_room) {
+        const int room = t->owns_room ? 2 * t->owns_room : 64;
+        uint32_t *const own = realloc(t->own, (size_t)room * sizeof *own);
+        if (!own) {
+            attn__emu_fault(c->now, "finds no memory for its list of accesses");
+        }
+        t->own = own;
+        t->owns_room = room;
+    }
+    t->own[t->owns++] = at * 64 + bytes * 2 + (write != 0);
+    return data;
+}
+
+/* The k-th accesses of all lanes are one of the warp for each width and direction among them. */
+static void count_kth(const emu_thread *t, int lanes, int k) {
+    for (uint32_t what = 2; what < 34; what = what & 1 ? what / 2 * 4 : what + 1) {
+        uint32_t at[EMU_LANES];
+        int n = 0;
+        for (int i = 0; i < lanes; i++) {
+            const int is = k < t[i].owns && t[i].own[k] % 64 == what;
+            at[i] = is ? t[i].own[k] / 64 : (uint32_t)EMU_AWAY;
+            n += is;
+        }
+        if (n) {
+            attn__emu_banks(at, lanes, (int)what / 2, (int)what & 1);
+        }
+    }
+}
+
+void attn__emu_own_flush(emu_core *c, int warp) {
+    const int lanes = c->launch->family->lanes;
+    emu_thread *const t = &c->thread[warp * lanes];
+    int most = 0;
+    for (int i = 0; i < lanes; i++) {
+        most = t[i].owns > most ? t[i].owns : most;
+    }
+    for (int k = 0; k < most; k++) {
+        count_kth(t, lanes, k);
+    }
+    for (int i = 0; most && i < lanes; i++) {
+        t[i].owns = 0;
+    }
+}
+
+/* -- Banks ------------------------------------------------------------------------------------- */
+
+int attn__emu_phase(const uint32_t *at, int n, int bytes) {
+    enum { BANKS = 32, MOST = EMU_LANES * 4 };
+    uint32_t word[BANKS][MOST / 4]; /* different words of a bank */
+    int used[BANKS] = {0}, most = 0;
+    for (int i = 0; i < n; i++) {
+        if (at[i] == (uint32_t)EMU_AWAY) {
+            continue;
+        }
+        for (uint32_t w = at[i] / 4; w < (at[i] + (uint32_t)bytes + 3) / 4; w++) {
+            const uint32_t bank = w % BANKS;
+            int j = 0;
+            while (j < used[bank] && word[bank][j] != w) {
+                j++;
+            }
+            if (j == used[bank]) {
+                word[bank][used[bank]++] = w;
+                most = used[bank] > most ? used[bank] : most;
+            }
+        }
+    }
+    return most;
+}
+
+void attn__emu_banks(const uint32_t *at, int n, int bytes, int write) {
+    attn__emu_here->launch->family->banks(at, n, bytes, write);
+}
+
+void attn__emu_access(int least, int cycles) {
+    attn__emu_here->counts.shared_access += (uint64_t)least;
+    attn__emu_here->counts.shared_cycles += (uint64_t)cycles;
+}

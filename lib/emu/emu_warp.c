@@ -1,0 +1,240 @@
+/* emu_warp.c: one block: its threads as fibers, meetings of warps, barriers of the block.
+
+   Who calls it: emu.c for a block; the models for meet and block_sync. Which fiber runs next:
+
+       a lane waits:   the next ready lane of its warp, in the order that ATTN_EMU names;
+                       no lane is ready: the next ready warp
+       no warp ready:  a deadlock, which is a fault: the sentence says who waits where */
+#define _GNU_SOURCE
+#include "emu_core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#endif
+#ifdef SANITIZED
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+_Thread_local emu_core *attn__emu_here;
+
+static int lanes_of(const emu_core *c) { return c->launch->family->lanes; }
+static uint64_t all_of(int n) { return n == 64 ? ~0ull : (1ull << n) - 1; }
+static char *stack_of(const emu_core *c, int thread) {
+    return c->stacks + (size_t)thread * EMU_STACK;
+}
+
+/* -- Switching --------------------------------------------------------------------------------- */
+
+static void left(void **fake, const void *bottom, size_t size) {
+#ifdef SANITIZED
+    __sanitizer_start_switch_fiber(fake, bottom, size);
+#else
+    (void)fake, (void)bottom, (void)size;
+#endif
+}
+static void entered(void *fake, const void **bottom, size_t *size) {
+#ifdef SANITIZED
+    __sanitizer_finish_switch_fiber(fake, bottom, size);
+#else
+    (void)fake, (void)bottom, (void)size;
+#endif
+}
+
+static void go(emu_core *c, int to) {
+    emu_thread *const me = &c->thread[c->now];
+    c->now = to;
+    left(&me->fake, stack_of(c, to), EMU_STACK);
+    attn__emu_switch(&me->sp, c->thread[to].sp);
+    entered(me->fake, NULL, NULL);
+}
+
+/* Back to attn__emu_block_run, for good. */
+_Noreturn static void leave(emu_core *c) {
+    void *sp;
+    left(NULL, c->main_bottom, c->main_size);
+    attn__emu_switch(&sp, c->main_sp);
+    __builtin_unreachable();
+}
+
+/* A bit of `from`, which is not 0. */
+static int pick(emu_core *c, uint64_t from) {
+    if (c->options.order == ORDER_ASCENDING) {
+        return __builtin_ctzll(from);
+    }
+    if (c->options.order == ORDER_DESCENDING) {
+        return 63 - __builtin_clzll(from);
+    }
+    const int turn = (int)(emu_random(&c->random) >> 58);
+    const uint64_t high = from & ~0ull << turn;
+    return __builtin_ctzll(high ? high : from);
+}
+
+/* Who waits for what, when nobody can go on. */
+_Noreturn static void deadlock(emu_core *c) {
+    const int n = c->launch->threads;
+    int first = 0;
+    while (!c->thread[first].waits) {
+        first++;
+    }
+    const char *const what = c->thread[first].waits;
+    int other = -1;
+    for (int i = 0; i < n && other < 0; i++) {
+        other = c->thread[i].waits != what ? i : -1;
+    }
+    const char *const there = other < 0 ? NULL : c->thread[other].waits;
+    attn__emu_fault(first, "waits at %s for ever, since thread %d %s%s", what, other,
+                    there ? "waits at " : "has ended", there ? there : "");
+}
+
+/* The running thread cannot go on (waits or has ended); runs another. */
+static void next(emu_core *c, int warp) {
+    const int lanes = lanes_of(c);
+    emu_warp *w = &c->warp[warp];
+    w->ready &= ~(1ull << c->now % lanes);
+    if (!w->ready) {
+        c->ready &= ~(1ull << warp);
+        if (!c->ready) {
+            deadlock(c);
+        }
+        warp = pick(c, c->ready);
+        w = &c->warp[warp];
+    }
+    go(c, warp * lanes + pick(c, w->ready));
+}
+
+/* -- Waiting ----------------------------------------------------------------------------------- */
+
+void attn__emu_meet(const char *name, void (*work)(void *const *lane), void *mine) {
+    emu_core *const c = attn__emu_here;
+    const int lanes = lanes_of(c), warp = c->now / lanes, lane = c->now % lanes;
+    emu_warp *const w = &c->warp[warp];
+    const uint64_t all = all_of(lanes);
+    if (w->arrived && (w->work != work || strcmp(w->name, name) != 0)) {
+        const int other = warp * lanes + __builtin_ctzll(w->arrived);
+        attn__emu_fault(c->now, "is at %s, but thread %d of its warp at %s", name, other, w->name);
+    }
+    w->work = work;
+    w->name = name;
+    w->lane[lane] = mine;
+    w->arrived |= 1ull << lane;
+    if (w->arrived == all) {
+        attn__emu_own_flush(c, warp);
+        work(w->lane);
+        w->arrived = 0;
+        w->ready = all;
+    } else {
+        c->thread[c->now].waits = name;
+        next(c, warp);
+    }
+}
+
+void attn__emu_block_sync(void) {
+    emu_core *const c = attn__emu_here;
+    const int lanes = lanes_of(c), n = c->launch->threads;
+    if (++c->at_barrier < n) {
+        c->thread[c->now].waits = "block_sync";
+        next(c, c->now / lanes);
+        return;
+    }
+    c->at_barrier = 0;
+    c->counts.barriers++;
+    for (int i = 0; i < n / lanes; i++) {
+        attn__emu_own_flush(c, i);
+        c->warp[i].ready = all_of(lanes);
+    }
+    c->ready = all_of(n / lanes);
+    attn__emu_epoch(c);
+}
+
+void attn__emu_fault(int thread, const char *format, ...) {
+    emu_core *const c = attn__emu_here;
+    const int n = snprintf(c->text, sizeof c->text, "kernel %s, block %lld, thread %d ",
+                           c->launch->name, (long long)c->block, thread);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->text + n, sizeof c->text - (size_t)n, format, args);
+    va_end(args);
+    c->failed = 1;
+    leave(c);
+}
+
+/* -- A block ----------------------------------------------------------------------------------- */
+
+_Noreturn static void run_thread(emu_core *c) {
+    c->launch->kernel(c->launch->params);
+    c->live--;
+    c->thread[c->now].waits = NULL;
+    if (c->live == 0) {
+        for (int i = 0; i < c->launch->threads / lanes_of(c); i++) {
+            attn__emu_own_flush(c, i);
+        }
+        leave(c);
+    }
+    next(c, c->now / lanes_of(c));
+    __builtin_unreachable();
+}
+
+/* The first function on a fiber's stack; of the fiber that runs first it also hears from ASan where
+   the host thread's own stack is. */
+static void thread_main(void) {
+    entered(NULL, NULL, NULL);
+    run_thread(attn__emu_here);
+}
+static void first_main(void) {
+    emu_core *const c = attn__emu_here;
+    entered(NULL, &c->main_bottom, &c->main_size);
+    run_thread(c);
+}
+
+static void start(emu_core *c, int first) {
+    const int n = c->launch->threads, lanes = lanes_of(c);
+    for (; c->guarded < n; c->guarded++) {
+        mprotect(stack_of(c, c->guarded), 4096, PROT_NONE);
+    }
+    for (int i = 0; i < n; i++) {
+        emu_thread *const t = &c->thread[i];
+        char *const top = stack_of(c, i) + EMU_STACK - (i % 64) * 576;
+#ifdef SANITIZED
+        ASAN_UNPOISON_MEMORY_REGION(stack_of(c, i) + 4096, EMU_STACK - 4096);
+#endif
+        t->sp = attn__emu_fiber(top, i == first ? first_main : thread_main);
+        t->waits = NULL;
+        t->first = t->n = t->owns = 0;
+        t->groups = 0;
+    }
+    for (int i = 0; i < n / lanes; i++) {
+        c->warp[i].ready = all_of(lanes);
+        c->warp[i].arrived = 0;
+    }
+    c->ready = all_of(n / lanes);
+    c->live = n;
+    c->at_barrier = 0;
+    c->failed = 0;
+}
+
+int attn__emu_block_run(emu_core *c) {
+    emu_core *const before = attn__emu_here;
+    attn__emu_here = c;
+    c->random = (c->options.seed + 1) * 0x9e3779b97f4a7c15ull ^ ((uint64_t)c->block + 1) << 20;
+    c->random += !c->random;
+    const int first = c->options.order == ORDER_DESCENDING ? c->launch->threads - 1 : 0;
+    attn__emu_shared_reset(c);
+    start(c, first);
+    c->now = first;
+    left(&c->main_fake, stack_of(c, first), EMU_STACK);
+    attn__emu_switch(&c->main_sp, c->thread[first].sp);
+    entered(c->main_fake, NULL, NULL);
+    attn__emu_here = before;
+    return c->failed ? -1 : 0;
+}

@@ -1,0 +1,42 @@
+/* ptx.h: the emulator's model of hip_kernels/isa/ptx.h: the same names, types and meaning.
+
+   Who includes it: target.h of kernels that the host's compiler builds with ATTN_EMU (this folder
+   is found before hip_kernels/); lib/emu/ptx.c for the table, whose functions do the work. */
+#ifndef ATTN_PTX_H
+#define ATTN_PTX_H
+
+#include "common.h"
+
+typedef void attn_emu_mma(float *d0, float *d1, float *d2, float *d3, const unsigned *a,
+                          unsigned b0, unsigned b1);
+
+typedef struct attn_emu_ptx {
+    attn_emu_common common;
+    void (*cp_async_16)(unsigned to, unsigned long long from, int bytes);
+    void (*cp_async_commit)(void);
+    void (*cp_async_wait)(int n);
+    void (*ldmatrix_x4)(unsigned *x, unsigned at), (*ldmatrix_x4_trans)(unsigned *x, unsigned at);
+    attn_emu_mma *mma_f16, *mma_bf16, *mma_tf32;
+} attn_emu_ptx;
+
+#ifdef ATTN_EMU /* in a kernel */
+
+#define EMU_PTX ((const attn_emu_ptx *)(const void *)attn_emu)
+
+DEV void cp_async_16(u32 to, u64 from, int bytes) { EMU_PTX->cp_async_16(to, from, bytes); }
+DEV void cp_async_commit(void) { EMU_PTX->cp_async_commit(); }
+#define cp_async_wait(n) EMU_PTX->cp_async_wait(n)
+
+DEV void ldmatrix_x4(u32 x[4], u32 at) { EMU_PTX->ldmatrix_x4(x, at); }
+DEV void ldmatrix_x4_trans(u32 x[4], u32 at) { EMU_PTX->ldmatrix_x4_trans(x, at); }
+
+#define EMU_MMA(name, call)                                                                        \
+    DEV void name(float *d0, float *d1, float *d2, float *d3, const u32 a[4], u32 b0, u32 b1) {    \
+        EMU_PTX->call(d0, d1, d2, d3, a, b0, b1);                                                  \
+    }
+EMU_MMA(mma_16x8x16_f16, mma_f16)
+EMU_MMA(mma_16x8x16_bf16, mma_bf16)
+EMU_MMA(mma_16x8x8_tf32, mma_tf32)
+
+#endif
+#endif
