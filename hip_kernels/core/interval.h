@@ -45,8 +45,10 @@ DEV int iv_single(attn_iv a) { return a.lo == a.hi; }
 
 DEV attn_iv iv_neg(attn_iv a) { return iv_of(-(i64)a.hi, -(i64)a.lo); }
 DEV attn_iv iv_abs(attn_iv a) {
-    const attn_iv n = iv_neg(a);
-    return a.lo >= 0 ? a : a.hi <= 0 ? n : n.lo > a.lo ? iv(0, iv_most(n.hi, a.hi)) : iv_hull(a, n);
+    return a.lo >= 0             ? a
+           : a.hi <= 0            ? iv_neg(a)
+           : a.lo < -0x7fffffff ? iv_all() /* whose size wraps */
+                                  : iv(0, iv_most(-a.lo, a.hi));
 }
 DEV attn_iv iv_add(attn_iv a, attn_iv b) {
     return iv_of((i64)a.lo + b.lo, (i64)a.hi + b.hi);

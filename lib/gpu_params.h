@@ -1,0 +1,38 @@
+/* gpu_params.h: the parameters of a launch on the host's side, and the shape of the grid that they
+   need.
+
+   Who includes it: gpu.c, tests. */
+#ifndef ATTN_GPU_PARAMS_H
+#define ATTN_GPU_PARAMS_H
+
+#include "../hip_kernels/core/types.h"
+#include "gpu.h"
+#include "gpu_text.h"
+
+/* Most words that a launch carries: parameters have at most 4,096 bytes. */
+#define ATTN_WORDS 400
+#include "../hip_kernels/core/params.h"
+_Static_assert(sizeof(attn_params) <= 4096, "what a launch carries");
+
+/* How a plan cuts the work; decided by gpu.c. */
+typedef struct attn__grid {
+    attn__tile_size tile;
+    int pack;       /* 1, or H / HK: a group's heads share the rows of a block */
+    int splits;     /* parts of the keys, each a work item; 1: none */
+    int split_keys; /* keys of a part: a multiple of tile.bn */
+    int xcds;
+} attn__grid;
+
+static inline int64_t attn__ceil_div(int64_t n, int64_t by) {
+    return (n + by - 1) / by;
+}
+
+/* part: the workspace, for splits > 1. Returns the bytes of params that count. */
+size_t attn__params_fill(attn_params *params, const attn__problem *p, const attn__grid *grid,
+                         char *part);
+/* The words of what a variant reads; score.h's order. */
+void attn__words_fill(const attn_graph *g, const attn__bound *bound, i64 *word);
+/* Bytes of the partial results in the workspace: o, then lse. */
+uint64_t attn__part_bytes(const attn__problem *p, const attn__grid *grid);
+
+#endif
