@@ -75,7 +75,11 @@ int attn__next_row(const attn_tensor *t, int64_t *index, char **at);
 
 /* -- device.c ---------------------------------------------------------------------------------- */
 int attn__device_check(const attn_device *device); /* refuses NULL */
+
+/* -- memory.c ---------------------------------------------------------------------------------- */
 int attn__stream_check(const attn_device *device, const void *stream);
+/* A few bytes of the device's memory; waits for all that a chip was given. */
+int attn__device_read(const attn_device *device, void *to, const void *from, uint64_t bytes);
 
 /* -- target.c: the kinds of chips that this version cannot use --------------------------------- */
 int attn__target_list(attn_device_info *list); /* at most 4; returns how many */
@@ -181,7 +185,8 @@ void attn__dropout_row(const attn__problem *p, uint32_t bh, uint32_t i, int64_t 
 typedef struct attn__engine {
     const char *name;
     int (*plan)(attn_plan *plan);
-    int (*run)(const attn_plan *plan, const attn__problem *problem, char *workspace);
+    int (*run)(const attn_plan *plan, const attn__problem *problem, char *workspace,
+               void *stream);
     void (*release)(attn_plan *plan); /* frees plan->state */
 } attn__engine;
 extern const attn__engine attn__cpu, attn__ref; /* cpu.c, ref.c */

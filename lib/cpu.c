@@ -341,7 +341,8 @@ static void backward(attn__cpu_run *run) {
     }
 }
 
-static int cpu_run(const attn_plan *of, const attn__problem *p, char *workspace) {
+static int cpu_run(const attn_plan *of, const attn__problem *p, char *workspace, void *stream) {
+    (void)stream; /* NULL */
     const attn__cpu_plan *const plan = (const attn__cpu_plan *)of->state;
     attn__cpu_run run = {.plan = plan,
                          .p = p,

@@ -296,7 +296,7 @@ int attn_run(const attn_plan *plan, const attn_call *call, void *workspace, void
     ATTN_TRY(within_plan(&plan->problem, &problem));
     const int timed = attn__log_level() >= 2;
     const double begin = timed ? now() : 0;
-    const int status = plan->engine->run(plan, &problem, workspace);
+    const int status = plan->engine->run(plan, &problem, workspace, stream);
     if (timed) {
         log_run(plan, &problem, now() - begin, status);
     }

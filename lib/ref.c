@@ -178,7 +178,8 @@ static void clear_sums(attn__ref_work *w) {
     }
 }
 
-static int ref_run(const attn_plan *plan, const attn__problem *p, char *workspace) {
+static int ref_run(const attn_plan *plan, const attn__problem *p, char *workspace, void *stream) {
+    (void)stream; /* NULL */
     attn__ref_work w = {.p = p, .st = plan->state};
     lay_out(&w, workspace);
     attn__clear_unused(p);
