@@ -1,9 +1,6 @@
-/* device.c: the list of devices, opening one, its memory and its streams.
+/* device.c: the list of devices and opening one; memory and streams are in memory.c.
 
-   Who calls it: the public API. A host block from attn_buffer_new:
-
-       base                    base + 256 = the pointer handed out, aligned to 256
-       | size | ............. | bytes                                        | */
+   Who calls it: the public API. */
 #define _POSIX_C_SOURCE 200809L
 #include "attn_int.h"
 
@@ -14,7 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum { HOST = 1, ALIGN = 256, MOST_THREADS = 1024, MOST_MISSING = 4 };
+enum { HOST = 1, MOST_THREADS = 1024, MOST_MISSING = 4 };
 
 static const attn__engine *const hosts[] = {&attn__cpu, &attn__ref};
 enum { HOSTS = sizeof hosts / sizeof hosts[0] };
@@ -173,72 +170,4 @@ void attn_device_release(attn_device *device) {
 int attn__device_check(const attn_device *device) {
     return device ? ATTN_OK
                   : attn__fail(ATTN_INVALID, "device", "device is NULL; a handle is wanted");
-}
-
-/* -- Memory ------------------------------------------------------------------------------------ */
-
-int attn_buffer_new(attn_device *device, uint64_t bytes, void **pointer) {
-    ATTN_TRY(attn__device_check(device));
-    if (!pointer) {
-        return attn__fail(ATTN_INVALID, "pointer",
-                          "pointer is NULL; a place for the address is wanted");
-    }
-    *pointer = NULL;
-    const uint64_t total = host_memory();
-    const uint64_t used = __atomic_load_n(&device->used, __ATOMIC_RELAXED);
-    char *base = NULL;
-    if (bytes <= total && used <= total - bytes) {
-        base = aligned_alloc(ALIGN, ((size_t)bytes + 2 * ALIGN - 1) / ALIGN * ALIGN);
-    }
-    if (!base) {
-        return attn__fail(
-            ATTN_MEMORY, "bytes",
-            "out of memory: %llu bytes wanted, device %s has %llu and %llu are in use",
-            (unsigned long long)bytes, device->name, (unsigned long long)total,
-            (unsigned long long)used);
-    }
-    memcpy(base, &bytes, sizeof bytes);
-    __atomic_fetch_add(&device->used, bytes, __ATOMIC_RELAXED);
-    *pointer = base + ALIGN;
-    return ATTN_OK;
-}
-
-void attn_buffer_release(attn_device *device, void *pointer) {
-    if (device && pointer) {
-        char *const base = (char *)pointer - ALIGN;
-        uint64_t bytes;
-        memcpy(&bytes, base, sizeof bytes);
-        __atomic_fetch_sub(&device->used, bytes, __ATOMIC_RELAXED);
-        free(base);
-    }
-}
-
-/* -- Streams: a host has NULL alone, and work is done when a call returns ---------------------- */
-
-int attn__stream_check(const attn_device *device, const void *stream) {
-    if (stream) {
-        return attn__fail(ATTN_INVALID, "stream", "stream is %p; device %s has only NULL", stream,
-                          device->name);
-    }
-    return ATTN_OK;
-}
-
-int attn_stream_new(attn_device *device, void **stream) {
-    ATTN_TRY(attn__device_check(device));
-    if (!stream) {
-        return attn__fail(ATTN_INVALID, "stream",
-                          "stream is NULL; a place for the handle is wanted");
-    }
-    *stream = NULL;
-    return ATTN_OK;
-}
-
-void attn_stream_release(attn_device *device, void *stream) {
-    (void)device;
-    (void)stream;
-}
-
-int attn_stream_sync(attn_device *device, void *stream) {
-    ATTN_TRY(attn__device_check(device));
-    return attn__stream_check(device, stream);
 }

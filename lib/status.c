@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static _Thread_local char last_message[1024];
+static _Thread_local char last_message[4096]; /* a compiler's words stand in it */
 static _Thread_local char last_arg[80];
 
 const char *attn_error(void) {

@@ -2,10 +2,11 @@
 
    Who calls it: device.c, for attn_device_list and attn_device_open. A driver is looked for by
    dlopen. One that is found stays loaded: unloading a driver is asking for trouble. */
-#include "attn_int.h"
+#include "gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct target {
     const char *name, *vendor;
@@ -44,4 +45,20 @@ int attn__target_list(attn_device_info *list) {
         }
     }
     return n;
+}
+
+/* What a driver's chip starts from; units and shared memory are read from the chip. */
+static const attn__target chips[] = {
+    {.name = "sm_80", .compiler = "nvrtc", .lanes = 32, .xcds = 1},
+    {.name = "sm_90a", .compiler = "nvrtc", .lanes = 32, .xcds = 1},
+    {.name = "gfx90a", .compiler = "hiprtc", .lanes = 64, .xcds = 1},
+    {.name = "gfx942", .compiler = "hiprtc", .lanes = 64, .xcds = 8}};
+
+const attn__target *attn__target_find(const char *name) {
+    for (size_t i = 0; i < sizeof chips / sizeof chips[0]; i++) {
+        if (strcmp(chips[i].name, name) == 0) {
+            return &chips[i];
+        }
+    }
+    return NULL;
 }
