@@ -1,14 +1,16 @@
 /* score.h: from dot products to scores: scale, the variant's score and mask, ends of rows.
 
-   Who calls it: sched/. The variant is text that the host makes (lib/gpu_text.c) and gives to the
-   compiler as "variant.h"; with ATTN_HAS_SCORE, ATTN_HAS_MASK it defines, of the graph's nodes:
+   Who calls it: sched/, careful.h. The variant is text that the host makes (lib/gpu_text.c) and
+   gives to the compiler as "variant.h"; with ATTN_HAS_SCORE, ATTN_HAS_MASK it defines, of the
+   graph's nodes:
 
        DEV float attn_score(const attn_params *p, const attn_pair *at, float s)
        DEV int attn_mask(const attn_params *p, const attn_pair *at, float s)      1: visible
        DEV int attn_class(const attn_params *p, const attn_box *box)              of the mask:
            0 no pair of the box is visible, 2 all are, 1 otherwise or not known; s is any number
 
-   Both take global positions, as the leaves of the variant language have them. */
+   Both take global positions, as the leaves of the variant language have them. What is masked
+   becomes -inf by selection, whatever it was. */
 #ifndef ATTN_SCORE_H
 #define ATTN_SCORE_H
 
@@ -25,5 +27,115 @@ typedef struct attn_box {
 #if ATTN_HAS_SCORE || ATTN_HAS_MASK
 #include "variant.h"
 #endif
+
+#include "core/range.h"
+#include "core/results.h"
+#include "core/tile.h"
+
+/* Scores may stay products q . k: then the scale is part of the exponent's factor. That needs a
+   scale that keeps order and zero; others are multiplied in. */
+#define SCORE_RAW (!ATTN_HAS_SCORE && !ATTN_HAS_SCALES)
+DEV int score_is_raw(const attn_params *p) {
+    return SCORE_RAW && p->scale >= 0x1p-100f;
+}
+/* p = 2^(x * factor - m) for a score x. */
+DEV float score_factor(const attn_params *p) {
+    return (float)(score_is_raw(p) ? (double)p->scale * LOG2_E : LOG2_E);
+}
+
+/* One scale of [B][heads][blocks of 128 rows]; 1 where absent. */
+DEV float scale_at(const attn_rows *t, i64 b, i32 h, i32 group, i32 row) {
+    return t->data ? float_of(load_u32(rows_at(t, b, h / group, row >> 7))) : 1.0f;
+}
+DEV float score_v_scale(const attn_params *p, const attn_item *w, i32 h, i32 k) {
+#if ATTN_HAS_SCALES
+    return scale_at(&p->v_scale, w->b, h, p->v_scale_group, k);
+#else
+    (void)p, (void)w, (void)h, (void)k;
+    return 1.0f;
+#endif
+}
+
+/* What a lane knows of a row: local row, local head, and what its products are multiplied by. */
+typedef struct attn_row {
+    i32 i, h;
+    float scale;
+} attn_row;
+
+DEV attn_row score_row(const attn_params *p, const attn_item *w, i32 r) {
+    attn_row row;
+    row.i = work_row(p, r);
+    row.h = work_head(p, w, r);
+    row.scale = p->scale;
+#if ATTN_HAS_SCALES
+    const i32 i = row.i < w->seq.nq ? row.i : w->seq.nq - 1;
+    row.scale *= scale_at(&p->q_scale, w->b, row.h, p->q_scale_group, i);
+#endif
+    return row;
+}
+
+/* Key k of the block's first head; its step has one scale, since ATTN_BN divides 128. */
+DEV float score_scale(const attn_params *p, const attn_item *w, const attn_row *row, i32 k) {
+#if ATTN_HAS_SCALES
+    return row->scale * scale_at(&p->k_scale, w->b, row->h, p->k_scale_group, k);
+#else
+    (void)p, (void)w, (void)k;
+    return row->scale;
+#endif
+}
+
+/* Score of the scaled product s; masked: -inf. check: the mask is asked, too. */
+DEV float score_pair(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, float s,
+                     int check) {
+    float x = s;
+#if ATTN_HAS_SCORE || ATTN_HAS_MASK
+    attn_pair at;
+    at.b = p->b0 + w->b;
+    at.h = p->h0 + row->h;
+    at.q = w->seq.q0 + row->i;
+    at.k = (i32)p->k0 + k;
+    at.i = (i32)p->i0 + row->i;
+    at.nq = w->seq.nq_all;
+    at.nk = w->seq.nk_all;
+    at.nh = p->nh;
+    at.hk = p->hk;
+    at.batch = p->batch;
+#endif
+#if ATTN_HAS_SCORE
+    x = s == MINUS_INF ? s : attn_score(p, &at, s);
+#endif
+    if (check) {
+        int visible = k < w->k_end;
+#if ATTN_HAS_MASK
+        visible &= attn_mask(p, &at, s);
+#endif
+#if ATTN_HAS_BLOCKS
+        visible = visible && blocks_pair(p, w->b, row->h, row->i, k);
+#endif
+        x = visible ? x : MINUS_INF;
+    }
+    (void)p, (void)w, (void)row, (void)k;
+    return x;
+}
+
+/* Products of a step become scores in place; `raw` as score_is_raw has it. */
+DEV void score_tile(const attn_params *p, const attn_item *w, const attn_row *row, i32 k0, int raw,
+                    int check, tile_s *s) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const float scale = score_scale(p, w, &row[r], k0);
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            const float x = s->x[r][c], scaled = x * scale;
+            const i32 k = k0 + tile_col(c);
+#if SCORE_RAW
+            const float y = score_pair(p, w, &row[r], k, scaled, check);
+            const int masked = check && y == MINUS_INF;
+            s->x[r][c] = masked ? MINUS_INF : raw ? x : scaled;
+#else
+            s->x[r][c] = score_pair(p, w, &row[r], k, scaled, check);
+            (void)raw;
+#endif
+        }
+    }
+}
 
 #endif

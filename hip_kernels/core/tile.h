@@ -20,8 +20,10 @@
        TILE_LANES     lanes of a warp                               (target.h)
        TILE_ROWS      rows of the block's tile that a lane holds
        TILE_COLS(n)   columns of n that it holds of each
-       int tile_row(int r)    0..ATTN_BM: row in the block's tile
-       int tile_col(int c)    0..n: column; increasing in c
+       int tile_row(int r)    0..ATTN_BM: row in the block's tile; warp w has those from
+                              w * ATTN_BM / ATTN_WARPS on
+       int tile_col(int c)    0..n: column; increasing in c; for even c, tile_col(c) is even and
+                              tile_col(c + 1) the next
 
        tile_s { float x[TILE_ROWS][TILE_COLS(ATTN_BN)]; }   scores, then p
        tile_o { float x[TILE_ROWS][TILE_COLS(ATTN_DV)]; }   output being summed
@@ -32,8 +34,14 @@
        void tile_qk(tile_s *s, const tile_q *q, int stage)      s = q . k of the stage
        void tile_p_of(tile_p *p, const tile_s *s)               rounds and arranges
        void tile_pv(tile_o *o, const tile_p *p, int stage)      o += p . v of the stage
-       TILE_P_SCALE   p is multiplied by this power of two before it is rounded (1, or 2^k on chips
-                      that flush 16-bit subnormals); the epilogue divides
+       TILE_P_SCALE   p, at most 2^8 (softmax.h), is multiplied by this power of two before it is
+                      rounded (1, or 2^k on chips that flush 16-bit subnormals); core/ multiplies
+                      and divides
+
+   -- Dropout ----------------------------------------------------------------------------------
+       TILE_DROP_CALLS     calls of the generator (dropout.h) whose keys a lane holds, for each row
+                           and group of 32 keys
+       TILE_DROP_CALL(c)   0..TILE_DROP_CALLS: the call that serves column c, a constant
 
    -- Across lanes ------------------------------------------------------------------------------
        float row_max(float x), row_sum(float x)   over the lanes that share a row; same bits in each
@@ -82,8 +90,8 @@ typedef struct tile_rows {
 #include ATTN_ARCH_H
 
 #if !defined(TILE_ROWS) || !defined(TILE_COLS) || !defined(TILE_P_SCALE) ||                       \
-    !defined(ATTN_SHARED_BYTES)
-#error "the arch header lacks one of TILE_ROWS, TILE_COLS, TILE_P_SCALE, ATTN_SHARED_BYTES"
+    !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) || !defined(ATTN_SHARED_BYTES)
+#error "the arch header lacks a TILE_ name or ATTN_SHARED_BYTES"
 #endif
 
 #endif

@@ -1,0 +1,156 @@
+/* sm80.h: tile.h's contract with mma.sync, ldmatrix and cp.async (A100 and later).
+
+   Who includes it: core/tile.h. Who holds what (docs/fragments.md draws it), g = lane / 4,
+   t = lane % 4: of the 16 x 8 product of mma a lane has rows g, g + 8 and columns 2t, 2t + 1. Two
+   such products side by side are, rounded, the first operand of the next product (16 x 16), so p
+   never leaves the registers.
+
+   Shared memory: q, then K's stages, then V's; rows one after the other, in chunks of 16 bytes
+   whose places are permuted within the row, so that the eight rows that ldmatrix reads at once lie
+   in different banks:
+
+       chunks of a row a multiple of 8:   chunk c of row r at c ^ (r % 8)
+       else a multiple of 4:              two rows fill the banks: c ^ (r / 2 % 4)            */
+#ifndef ATTN_SM80_H
+#define ATTN_SM80_H
+
+enum {
+    WARP_ROWS = ATTN_BM / ATTN_WARPS,
+    M_TILES = WARP_ROWS / 16,              /* 16 rows each */
+    CHUNK = 16 / ATTN_BYTES,               /* elements of a chunk */
+    CHUNKS_K = ATTN_D / CHUNK,             /* of a row of q or k */
+    CHUNKS_V = ATTN_DV / CHUNK,            /* of a row of v */
+    SHARED_Q = 0,                          /* bytes from the block's first */
+    SHARED_K = ATTN_BM * CHUNKS_K * 16,
+    STAGE_K = ATTN_BN * CHUNKS_K * 16,
+    SHARED_V = SHARED_K + ATTN_STAGES * STAGE_K,
+    STAGE_V = ATTN_BN * CHUNKS_V * 16
+};
+#define ATTN_SHARED_BYTES                                                                          \
+    ((ATTN_BM * ATTN_D + ATTN_STAGES * ATTN_BN * (ATTN_D + ATTN_DV)) * ATTN_BYTES)
+
+#define TILE_ROWS         (2 * (ATTN_BM / ATTN_WARPS / 16))
+#define TILE_COLS(n)      ((n) / 4)
+#define TILE_P_SCALE      1.0f
+#define TILE_DROP_CALLS   1
+#define TILE_DROP_CALL(c) 0
+
+DEV int tile_row(int r) {
+    return warp_id() * WARP_ROWS + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
+}
+DEV int tile_col(int c) {
+    return c / 2 * 8 + c % 2 + lane_id() % 4 * 2;
+}
+
+typedef struct tile_s {
+    float x[TILE_ROWS][TILE_COLS(ATTN_BN)];
+} tile_s;
+typedef struct tile_o {
+    float x[TILE_ROWS][TILE_COLS(ATTN_DV)];
+} tile_o;
+
+/* -- Across lanes ------------------------------------------------------------------------------ */
+
+DEV float row_max(float x) {
+    x = max_nan(x, lane_xor(x, 1));
+    return max_nan(x, lane_xor(x, 2));
+}
+DEV float row_sum(float x) {
+    x += lane_xor(x, 1);
+    return x + lane_xor(x, 2);
+}
+DEV int warp_any(int x) {
+    return warp_ballot(x) != 0;
+}
+DEV float warp_sum(float x) {
+    for (int mask = 1; mask < TILE_LANES; mask *= 2) {
+        x += lane_xor(x, mask);
+    }
+    return x;
+}
+
+/* -- The ring ---------------------------------------------------------------------------------- */
+
+/* cp.async keeps nothing in registers. */
+typedef struct ring_hold {
+    int nothing;
+} ring_hold;
+
+/* Byte of chunk c of row r where a row has `chunks`; r % 8 may come from another row of the same
+   rest, so that it is computed once. */
+DEV u32 chunk_at(int r, int c, int chunks) {
+    const int x = chunks % 8 == 0 ? r % 8 : r / 2 % 4;
+    return (u32)(r * chunks + (c ^ x)) * 16;
+}
+
+/* n elements from device memory, the rest of the chunk 0. */
+DEV b128 load_elements(u64 from, int n) {
+    b128 x = {{0, 0, 0, 0}};
+    UNROLL for (int e = 0; e < CHUNK; e++) {
+        if (e < n) {
+#if ATTN_TYPE == ATTN_F32
+            x.w[e] = load_u32(from + (u64)e * 4);
+#else
+            x.w[e / 2] |= load_u16(from + (u64)e * 2) << e % 2 * 16;
+#endif
+        }
+    }
+    return x;
+}
+
+/* Rows row .. row + rows of `from` to shared memory at `to`. */
+DEV void ring_rows(u32 to, const tile_rows *from, int row, int rows, int chunks, int packed) {
+    UNROLL for (int first = 0; first < rows * chunks; first += ATTN_THREADS) {
+        const int i = first + thread_id(), r = i / chunks, c = i % chunks;
+        if (rows * chunks % ATTN_THREADS != 0 && i >= rows * chunks) {
+            break;
+        }
+        const int at = row + r;
+        int n = at < from->rows ? from->cols - c * CHUNK : 0;
+        n = n < 0 ? 0 : n > CHUNK ? CHUNK : n;
+        const i64 n_at = packed && from->pack > 1 ? at / from->pack : at;
+        const i64 h_at = packed && from->pack > 1 ? at % from->pack : 0;
+        const u64 source = from->data + (u64)(n_at * from->n + h_at * from->h) + (u64)c * 16;
+        const u32 place = to + chunk_at(r, c, chunks);
+        if (from->vec) {
+            cp_async_16(place, n ? source : from->data, n * ATTN_BYTES);
+        } else {
+            shared_store_b128(place, load_elements(source, n));
+        }
+    }
+    cp_async_commit();
+}
+
+DEV void ring_load(ring_hold *h, int what, int stage, const tile_rows *from, int row) {
+    (void)h;
+    if (what == RING_Q) {
+        ring_rows(SHARED_Q, from, row, ATTN_BM, CHUNKS_K, 1);
+    } else if (what == RING_K) {
+        ring_rows(SHARED_K + (u32)stage * STAGE_K, from, row, ATTN_BN, CHUNKS_K, 0);
+    } else {
+        ring_rows(SHARED_V + (u32)stage * STAGE_V, from, row, ATTN_BN, CHUNKS_V, 0);
+    }
+}
+DEV void ring_land(ring_hold *h, int what, int stage) {
+    (void)h, (void)what, (void)stage;
+}
+/* The number is a constant of the instruction. */
+DEV void ring_wait(int younger) {
+    switch (younger) {
+    case 0: cp_async_wait(0); break;
+    case 2: cp_async_wait(2); break;
+    case 4: cp_async_wait(4); break;
+    default: cp_async_wait(6); break;
+    }
+}
+DEV void ring_sync(void) {
+    block_sync();
+}
+
+#if ATTN_TYPE == ATTN_F32
+#include "arch/sm80_f32.h"
+#else
+#include "arch/sm80_16.h"
+#endif
+
+#endif

@@ -1,0 +1,106 @@
+/* sm80_f32.h: the products of sm80.h for f32: three tf32 products, mma m16n8k8.
+
+   Who includes it: sm80.h. A tensor core reads 11 of the 24 bits of an f32. So x = high + low, high
+   rounded to 11 bits, low the exact rest, and a b = al bh + ah bl + ah bh; al bl is below f32's own
+   rounding. Where x is not finite neither is low, so the sum is not finite.
+
+   mma's first operand wants of 8 keys t and t + 4 in a lane, its result gave it keys 2t and 2t + 1.
+   A sum over keys may take them in any order: k index t stands for key 2t, t + 4 for key 2t + 1, in
+   p and in v alike, and p stays where it is. */
+#ifndef ATTN_SM80_F32_H
+#define ATTN_SM80_F32_H
+
+typedef struct tile_q {
+    int nothing; /* q is read again each step */
+} tile_q;
+typedef struct tile_p {
+    float x[TILE_ROWS][TILE_COLS(ATTN_BN)];
+} tile_p;
+
+DEV void tile_q_of(tile_q *q, const ring_hold *h) {
+    (void)q, (void)h;
+}
+
+DEV u32 high_of(float x) {
+    return (bits_of(x) + 0x1000u) & 0xffffe000u;
+}
+DEV u32 low_of(float x) {
+    return bits_of(x - float_of(high_of(x)));
+}
+
+/* A lane's part of an operand, split. */
+typedef struct split_a {
+    u32 high[4], low[4];
+} split_a;
+DEV split_a split_of(float x0, float x1, float x2, float x3) {
+    const float x[4] = {x0, x1, x2, x3};
+    split_a a;
+    UNROLL for (int i = 0; i < 4; i++) {
+        a.high[i] = high_of(x[i]);
+        a.low[i] = low_of(x[i]);
+    }
+    return a;
+}
+
+/* d += a b for the 16 x 8 tile whose rows are x, y; b0, b1 of one column. */
+DEV void mma_split(float *x, float *y, const split_a *a, float b0, float b1) {
+    const u32 h0 = high_of(b0), h1 = high_of(b1), l0 = low_of(b0), l1 = low_of(b1);
+    mma_16x8x8_tf32(&x[0], &x[1], &y[0], &y[1], a->low, h0, h1);
+    mma_16x8x8_tf32(&x[0], &x[1], &y[0], &y[1], a->high, l0, l1);
+    mma_16x8x8_tf32(&x[0], &x[1], &y[0], &y[1], a->high, h0, h1);
+}
+
+DEV float word_at(u32 from, int row, int column, int chunks) {
+    return float_of(shared_load_u32(from + chunk_at(row, column / 4, chunks) +
+                                    (u32)(column % 4 * 4)));
+}
+
+DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
+    const int g = lane_id() / 4, t = lane_id() % 4;
+    const u32 from = SHARED_K + (u32)stage * STAGE_K;
+    (void)q;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            s->x[r][c] = 0;
+        }
+    }
+    UNROLL for (int k = 0; k < ATTN_D / 8; k++) {
+        UNROLL for (int m = 0; m < M_TILES; m++) {
+            const int row = warp_id() * WARP_ROWS + 16 * m + g, d = 8 * k + t;
+            const split_a a = split_of(
+                word_at(SHARED_Q, row, d, CHUNKS_K), word_at(SHARED_Q, row + 8, d, CHUNKS_K),
+                word_at(SHARED_Q, row, d + 4, CHUNKS_K), word_at(SHARED_Q, row + 8, d + 4, CHUNKS_K));
+            UNROLL for (int n = 0; n < ATTN_BN / 8; n++) {
+                mma_split(&s->x[2 * m][2 * n], &s->x[2 * m + 1][2 * n], &a,
+                          word_at(from, 8 * n + g, d, CHUNKS_K),
+                          word_at(from, 8 * n + g, d + 4, CHUNKS_K));
+            }
+        }
+    }
+}
+
+DEV void tile_p_of(tile_p *p, const tile_s *s) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            p->x[r][c] = s->x[r][c];
+        }
+    }
+}
+
+DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
+    const int g = lane_id() / 4, t = lane_id() % 4;
+    const u32 from = SHARED_V + (u32)stage * STAGE_V;
+    UNROLL for (int k = 0; k < ATTN_BN / 8; k++) {
+        UNROLL for (int m = 0; m < M_TILES; m++) {
+            const float *const x = &p->x[2 * m][2 * k], *const y = &p->x[2 * m + 1][2 * k];
+            const split_a a = split_of(x[0], y[0], x[1], y[1]);
+            UNROLL for (int n = 0; n < ATTN_DV / 8; n++) {
+                mma_split(&o->x[2 * m][2 * n], &o->x[2 * m + 1][2 * n], &a,
+                          word_at(from, 8 * k + 2 * t, 8 * n + g, CHUNKS_V),
+                          word_at(from, 8 * k + 2 * t + 1, 8 * n + g, CHUNKS_V));
+            }
+        }
+    }
+}
+
+#endif

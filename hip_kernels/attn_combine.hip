@@ -1,0 +1,73 @@
+/* attn_combine.hip: the splits of a row become one: states (o, LSE) without sink are merged, then
+   the sink, once.
+
+   Who launches it: lib/gpu.c after attn_fwd with p.splits > 1. Warps step through the rows
+   [B][H][NQ]; lanes share the columns.
+
+       top = max lse_s;   w_s = e^(lse_s - top);   o = sum w_s o_s / sum w_s
+
+   An empty split (-inf) is not read, so that it changes no bit. */
+#ifndef ATTN_WARPS
+#define ATTN_WARPS 4
+#endif
+#include "core/alone.h"
+#include "target.h"
+
+#include "core/params.h"
+
+#include "core/results.h"
+#include "core/work.h"
+
+typedef struct attn_merge {
+    float top, sum; /* in powers of two */
+} attn_merge;
+
+DEV float combine_lse(const attn_params *p, i64 split, i64 b, i64 h, i64 i) {
+    return float_of(load_u32(p->part_lse + (u64)(part_row(p, split, b, h, i) * 4)));
+}
+
+DEV attn_merge combine_sum(const attn_params *p, i64 b, i64 h, i64 i) {
+    attn_merge m = {MINUS_INF, 0};
+    for (i64 s = 0; s < p->splits; s++) {
+        const float lse = combine_lse(p, s, b, h, i) * (float)LOG2_E;
+        m.top = lse == MINUS_INF ? m.top : max_nan(m.top, lse);
+    }
+    for (i64 s = 0; s < p->splits; s++) {
+        const float lse = combine_lse(p, s, b, h, i) * (float)LOG2_E;
+        m.sum += lse == MINUS_INF ? 0 : exp2_fast(lse - m.top);
+    }
+    return m;
+}
+
+DEV void combine_row(const attn_params *p, i64 b, i64 h, i64 i, i64 row) {
+    const attn_merge m = combine_sum(p, b, h, i);
+    const attn_ends e = ends_of(m.top, m.sum, sink_of(p, h));
+    if (p->lse.data && lane_id() == 0) {
+        store_u32(rows_at(&p->lse, b, h, row), bits_of(e.lse));
+    }
+    for (i32 c = lane_id(); c < p->DV; c += TILE_LANES) {
+        float o = 0;
+        for (i64 s = 0; s < p->splits; s++) {
+            const float lse = combine_lse(p, s, b, h, i) * (float)LOG2_E;
+            if (lse != MINUS_INF) {
+                const u64 at = p->part_o + (u64)((part_row(p, s, b, h, i) * p->DV + c) * 4);
+                o = fma_f32(exp2_fast(lse - m.top), float_of(load_u32(at)), o);
+            }
+        }
+        store_one(rows_at(&p->o, b, h, row), p->o_type, c, m.sum > 0 ? o * e.factor : 0);
+    }
+}
+
+DEV void attn_combine_body(const attn_params *p) {
+    const i64 rows = (i64)p->B * p->H * p->NQ;
+    const i64 step = grid_size() * ATTN_WARPS;
+    for (i64 n = block_id() * ATTN_WARPS + warp_id(); n < rows; n += step) {
+        const i64 bh = n / p->NQ, i = n - bh * p->NQ, b = bh / p->H;
+        const attn_seq seq = seq_of(p, b);
+        if (i < seq.nq) {
+            combine_row(p, b, bh - b * p->H, i, seq.q_row + i);
+        }
+    }
+}
+
+ATTN_ENTRY(attn_combine, attn_combine_body, attn_params)

@@ -1,0 +1,50 @@
+/* attn_fwd.hip: attention forward.
+
+   Who launches it: lib/gpu.c: blocks of ATTN_THREADS threads, any number of them, with
+   attn_fwd_shared bytes of shared memory each; p.items work items in all.
+
+       item (work.h) -> key blocks (range.h) -> schedule (sched/): load, q.k, score, softmax, p.v
+                                                    |
+           rows finite: epilogue.h                  v         otherwise: careful.h, once more      */
+#include "target.h"
+
+#include "core/params.h"
+
+#include "core/work.h"
+
+#include "core/careful.h"
+#include "core/epilogue.h"
+#include "sched/multistage.h"
+
+EXPORT(attn_fwd_shared, ATTN_SHARED_BYTES);
+
+DEV void attn_fwd_item(const attn_params *p, const attn_item *w) {
+    attn_row row[TILE_ROWS];
+    attn_soft t;
+    tile_o o;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        row[r] = score_row(p, w, w->row0 + tile_row(r));
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
+            o.x[r][c] = 0;
+        }
+    }
+    softmax_begin(&t);
+    multistage(p, w, row, &t, &o);
+    if (epilogue_sum(w, &t, &o)) {
+        careful_rows(p, w);
+    } else {
+        epilogue_tile(p, w, &t, &o);
+    }
+}
+
+DEV void attn_fwd_body(const attn_params *p) {
+    for (i64 n = block_id(); n < work_numbers(p); n += grid_size()) {
+        attn_item w;
+        if (work_item(p, n, &w)) {
+            attn_fwd_item(p, &w);
+            ring_sync(); /* the next item's loads may overwrite what this one read */
+        }
+    }
+}
+
+ATTN_ENTRY(attn_fwd, attn_fwd_body, attn_params)

@@ -1,0 +1,114 @@
+/* careful.h: rows whose sums are not finite, once more, pair by pair.
+
+   Who calls it: attn_fwd.hip, where epilogue_sum saw such a row in the warp. In a product of tiles
+   0 * NaN reaches rows that mask the NaN; here what is masked is never touched:
+
+       for each row of the warp:   keys one after the other; lanes share the columns of q, k, v, o
+           visible score NaN or +inf     the row is NaN
+           v not finite                  its elements join sums of their own, which take the place
+                                         of out's element at the end, whatever p was */
+#ifndef ATTN_CAREFUL_H
+#define ATTN_CAREFUL_H
+
+#include "core/dropout.h"
+#include "core/results.h"
+
+#define CAREFUL_D  ((ATTN_D + TILE_LANES - 1) / TILE_LANES)
+#define CAREFUL_DV ((ATTN_DV + TILE_LANES - 1) / TILE_LANES)
+
+DEV float careful_load(u64 row, i32 c) {
+#if ATTN_TYPE == ATTN_F32
+    return float_of(load_u32(row + (u64)c * 4));
+#elif ATTN_TYPE == ATTN_F16
+    return float_of_f16(load_u16(row + (u64)c * 2));
+#else
+    return float_of_bf16(load_u16(row + (u64)c * 2));
+#endif
+}
+
+DEV int is_finite(float x) {
+    return (bits_of(x) & 0x7f800000u) != 0x7f800000u;
+}
+
+/* What the warp sums of a row; a lane has columns lane, lane + TILE_LANES, ... */
+typedef struct attn_careful {
+    float q[CAREFUL_D], o[CAREFUL_DV], wild[CAREFUL_DV];
+    float m, l;
+    int nan;
+} attn_careful;
+
+DEV void careful_key(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,
+                     attn_careful *t) {
+    const i64 at = w->seq.k_row + k;
+    const u64 k_at = rows_at(&p->k, w->b, w->hk, at), v_at = rows_at(&p->v, w->b, w->hk, at);
+    float dot = 0;
+    for (int j = 0; j < CAREFUL_D; j++) {
+        const i32 c = lane_id() + j * TILE_LANES;
+        dot = c < p->D ? fma_f32(t->q[j], careful_load(k_at, c), dot) : dot;
+    }
+    const float s = warp_sum(dot) * score_scale(p, w, row, k);
+    const float x = score_pair(p, w, row, k, s, 1) * (float)LOG2_E;
+    if (s == MINUS_INF || x == MINUS_INF) {
+        return;
+    }
+    if (!is_finite(x)) {
+        t->nan = 1;
+        return;
+    }
+    const float m = x > t->m ? x : t->m, fade = exp2_fast(t->m - m), pair = exp2_fast(x - m);
+    t->m = m;
+    t->l = t->l * fade + pair;
+    float weight = score_v_scale(p, w, row->h, k);
+#if ATTN_HAS_DROPOUT
+    weight = dropout_pair(p, w, row, dropout_seed(p), (i32)k) ? weight : 0;
+#endif
+    for (int j = 0; j < CAREFUL_DV; j++) {
+        const i32 c = lane_id() + j * TILE_LANES;
+        const float v = c < p->DV ? careful_load(v_at, c) : 0;
+        const int wild = !is_finite(v) && weight != 0;
+        t->wild[j] = wild ? t->wild[j] + weight * v : t->wild[j];
+        t->o[j] = fma_f32(pair * weight, is_finite(v) ? v : 0, t->o[j] * fade);
+    }
+}
+
+/* Row r of the sequence. */
+DEV void careful_row(const attn_params *p, const attn_item *w, i32 r) {
+    const attn_row row = score_row(p, w, r);
+    const u64 q_at = rows_at(&p->q, w->b, row.h, w->seq.q_row + row.i);
+    attn_careful t;
+    t.m = MINUS_INF;
+    t.l = 0;
+    t.nan = 0;
+    for (int j = 0; j < CAREFUL_D; j++) {
+        const i32 c = lane_id() + j * TILE_LANES;
+        t.q[j] = c < p->D ? careful_load(q_at, c) : 0;
+    }
+    for (int j = 0; j < CAREFUL_DV; j++) {
+        t.o[j] = t.wild[j] = 0;
+    }
+    for (i32 k = w->k_begin; k < w->k_end; k++) {
+        careful_key(p, w, &row, k, &t);
+    }
+    const attn_place to = place_of(p, w, row.h, row.i);
+    const attn_ends e = ends_of(t.m, t.l, to.sink);
+    if (to.lse && lane_id() == 0) {
+        store_u32(to.lse, bits_of(t.nan ? VM_NAN : e.lse));
+    }
+    for (int j = 0; j < CAREFUL_DV; j++) {
+        const i32 c = lane_id() + j * TILE_LANES;
+        const float o = t.wild[j] != 0 ? t.wild[j] : t.o[j] * (e.factor * p->drop_factor);
+        if (c < p->DV) {
+            store_one(to.o, to.type, c, t.nan ? VM_NAN : o);
+        }
+    }
+}
+
+/* All rows of this warp. */
+DEV void careful_rows(const attn_params *p, const attn_item *w) {
+    const i32 first = w->row0 + warp_id() * (ATTN_BM / ATTN_WARPS);
+    for (i32 r = first; r < first + ATTN_BM / ATTN_WARPS && r < w->rows; r++) {
+        careful_row(p, w, r);
+    }
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* epilogue.h: a tile's sums become rows of o and LSE.
+
+   Who calls it: attn_fwd.hip. */
+#ifndef ATTN_EPILOGUE_H
+#define ATTN_EPILOGUE_H
+
+#include "core/results.h"
+#include "core/softmax.h"
+
+/* l becomes whole sums. 1 if a used row of the warp holds what is not finite. */
+DEV int epilogue_sum(const attn_item *w, attn_soft *t, const tile_o *o) {
+    int trouble = 0;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        t->l[r] = row_sum(t->l[r]);
+        float zero = t->l[r] * 0.0f + (t->m[r] == MINUS_INF ? 0.0f : t->m[r] * 0.0f);
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
+            zero = fma_f32(o->x[r][c], 0.0f, zero);
+        }
+        trouble |= w->row0 + tile_row(r) < w->rows && zero != 0.0f;
+    }
+    return warp_any(trouble);
+}
+
+DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft *t,
+                       const tile_o *o) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const i32 at = w->row0 + tile_row(r);
+        if (at >= w->rows) {
+            continue;
+        }
+        const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));
+        const attn_ends e = ends_of(t->m[r], t->l[r], to.sink);
+        const float factor = e.factor * (p->drop_factor / TILE_P_SCALE);
+        if (to.lse && tile_col(0) == 0) {
+            store_u32(to.lse, bits_of(e.lse));
+        }
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c += 2) {
+            const i32 d = tile_col(c);
+            const float x = o->x[r][c] * factor, y = o->x[r][c + 1] * factor;
+            if (to.vec && d + 1 < p->DV) {
+                store_two(to.o, to.type, d, x, y);
+            } else if (d < p->DV) {
+                store_one(to.o, to.type, d, x);
+                if (d + 1 < p->DV) {
+                    store_one(to.o, to.type, d + 1, y);
+                }
+            }
+        }
+    }
+}
+
+#endif

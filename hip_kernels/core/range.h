@@ -1,0 +1,86 @@
+/* range.h: which key blocks a row block visits, in order, and whether it sees all of each.
+
+   Who calls it: sched/. Every lane of a warp looks at one block of ATTN_BN keys, and two ballots
+   make bit sets of what they found; then stepping is "next bit". Blocks that nobody sees cost a
+   lane's look, not a step:
+
+       lane        0  1  2  3  4  5 ...       class of the block: mask, end of the sequence, list
+       some        1  1  1  0  0  1           a pair may be visible
+       full        1  1  0  0  0  0           all pairs are: no mask is computed
+       visited     0  1  2        5
+
+   All warps do this alike, so that no barrier is needed. */
+#ifndef ATTN_RANGE_H
+#define ATTN_RANGE_H
+
+#include "core/blocks.h"
+
+typedef struct attn_range {
+    u64 some, full;
+    i32 base, end; /* block of lane 0; blocks in all */
+} attn_range;
+
+DEV int range_class(const attn_params *p, const attn_item *w, i32 block) {
+    (void)p;
+    const i32 k0 = block * ATTN_BN, past = k0 + ATTN_BN;
+    const i32 k1 = (past < w->k_end ? past : w->k_end) - 1;
+    int class_ = past <= w->k_end ? 2 : 1;
+#if ATTN_HAS_MASK || ATTN_HAS_BLOCKS
+    const i32 last = (w->row0 + ATTN_BM < w->rows ? w->row0 + ATTN_BM : w->rows) - 1;
+    const i32 i0 = work_row(p, w->row0), i1 = work_row(p, last);
+    const i32 h1 = w->h + p->pack - 1;
+#endif
+#if ATTN_HAS_MASK
+    attn_box box;
+    box.b = p->b0 + w->b;
+    box.h0 = p->h0 + w->h;
+    box.h1 = p->h0 + h1;
+    box.q0 = w->seq.q0 + i0;
+    box.q1 = w->seq.q0 + i1;
+    box.i0 = (i32)p->i0 + i0;
+    box.i1 = (i32)p->i0 + i1;
+    box.k0 = (i32)p->k0 + k0;
+    box.k1 = (i32)p->k0 + k1;
+    box.nq = w->seq.nq_all;
+    box.nk = w->seq.nk_all;
+    box.nh = p->nh;
+    box.hk = p->hk;
+    box.batch = p->batch;
+    const int of_mask = attn_class(p, &box);
+    class_ = of_mask < class_ ? of_mask : class_;
+#endif
+#if ATTN_HAS_BLOCKS
+    const int of_lists = class_ ? blocks_class(p, w->b, w->h, h1, i0, i1, k0, k1) : 0;
+    class_ = of_lists < class_ ? of_lists : class_;
+#endif
+    return k1 < k0 ? 0 : class_;
+}
+
+DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
+    const i32 block = it->base + lane_id();
+    const int class_ = block < it->end ? range_class(p, w, block) : 0;
+    it->some = warp_ballot(class_ != 0);
+    it->full = warp_ballot(class_ == 2);
+}
+
+DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
+    it->base = w->k_begin / ATTN_BN;
+    it->end = (w->k_end + ATTN_BN - 1) / ATTN_BN;
+    range_look(it, p, w);
+}
+
+/* The next block, doubled, plus 1 if all of it is visible; -1 behind the last. */
+DEV i32 range_next(attn_range *it, const attn_params *p, const attn_item *w) {
+    while (!it->some) {
+        if (it->end - it->base <= TILE_LANES) {
+            return -1;
+        }
+        it->base += TILE_LANES;
+        range_look(it, p, w);
+    }
+    const int bit = first_bit(it->some);
+    it->some &= it->some - 1;
+    return (it->base + bit) * 2 + (int)(it->full >> bit & 1);
+}
+
+#endif

@@ -1,0 +1,81 @@
+/* softmax.h: online softmax (Milakov and Gimelshein 2018) over the key blocks that a row sees.
+
+   Who calls it: sched/. x are scores, f the factor of score.h; all else is in powers of two:
+
+       block:   m' = max x f;   p = 2^(x f - m),   l = l 2^(m_old - m) + sum p,
+                                                   o = o 2^(m_old - m) + p v
+       at last: out = o / l,    LSE = (m + log2 l) ln 2
+
+   m follows the maximum only when that is more than SOFTMAX_SLACK above it: until then p and l are
+   too large by one factor, at most 2^SLACK, which o / l and m + log2 l do not show, and o is left
+   alone. Each row decides for itself, by its own scores. Where no row of the warp moved, the
+   multiplication by 1 is skipped.
+
+   A row that has seen nothing has m = -inf. A visible NaN or +inf makes m or l not finite, which
+   careful.h looks for. */
+#ifndef ATTN_SOFTMAX_H
+#define ATTN_SOFTMAX_H
+
+#include "core/score.h"
+
+#define SOFTMAX_SLACK 8.0f
+
+/* l: this lane's part of the sum. */
+typedef struct attn_soft {
+    float m[TILE_ROWS], l[TILE_ROWS];
+} attn_soft;
+
+DEV void softmax_begin(attn_soft *t) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        t->m[r] = MINUS_INF;
+        t->l[r] = 0;
+    }
+}
+
+/* Scores become p, not rounded; o and l are brought to the new m. */
+DEV void softmax_step(tile_s *s, attn_soft *t, tile_o *o, float factor) {
+    float fade[TILE_ROWS];
+    int moved = 0;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        float top = s->x[r][0];
+        UNROLL for (int c = 1; c < TILE_COLS(ATTN_BN); c++) {
+            top = max_nan(top, s->x[r][c]);
+        }
+        top = row_max(top) * factor;
+        const float old = t->m[r];
+        const int move = !(top <= old + SOFTMAX_SLACK);
+        const float m = move ? top : old, base = m == MINUS_INF ? 0.0f : m;
+        fade[r] = move ? exp2_fast(old - m) : 1.0f;
+        moved |= move;
+        float sum = 0;
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            const float p = exp2_fast(fma_f32(s->x[r][c], factor, -base));
+            s->x[r][c] = p;
+            sum += p;
+        }
+        t->m[r] = m;
+        t->l[r] = fma_f32(t->l[r], fade[r], sum);
+    }
+    if (warp_any(moved)) {
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
+                o->x[r][c] *= fade[r];
+            }
+        }
+    }
+}
+
+/* p is multiplied by what its key's v is scaled by, and by the chip's own factor. */
+DEV void softmax_weigh(const attn_params *p, const attn_item *w, const attn_row *row, i32 k0,
+                       tile_s *s) {
+    if (ATTN_HAS_SCALES || TILE_P_SCALE != 1.0f) {
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            const float weight = score_v_scale(p, w, row[r].h, k0) * TILE_P_SCALE;
+            UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+                s->x[r][c] *= weight;
+            }
+        }
+    }
+}
+
+#endif

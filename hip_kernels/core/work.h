@@ -1,0 +1,69 @@
+/* work.h: what one block works on, and in which order.
+
+   Who calls it: attn_fwd.hip. A work item is (batch entry, head, row block, split); a head is a key
+   head where its group is packed into the rows, else a query head. Items are numbered
+
+       ((b * heads + head) * q_tiles + row block, last first) * splits + split
+
+   so blocks that run at the same time share K and V in the second cache, and where a mask lets later
+   rows see more keys the long ones begin first. Blocks b, b + xcds, ... run on one chiplet; they get
+   items that follow each other:
+
+       block  0 1 2 3 4 5 ...        chiplet 0: items 0 .. n      n = ceil(items / xcds) - 1
+       xcd    0 1 0 1 0 1            chiplet 1: items n + 1 ..                              */
+#ifndef ATTN_WORK_H
+#define ATTN_WORK_H
+
+#include "core/sequence.h"
+
+typedef struct attn_item {
+    attn_seq seq;
+    i32 b, h, hk, split; /* h: query head, of a packed group the first */
+    i32 row0, rows;      /* first row of the block, rows there are (packed: times pack) */
+    i32 k_begin, k_end;  /* keys of the split */
+} attn_item;
+
+/* Numbers that blocks step through; some stand for no item. */
+DEV i64 work_numbers(const attn_params *p) {
+    return (p->items + p->xcds - 1) / p->xcds * p->xcds;
+}
+
+/* 0: nothing to do. */
+DEV int work_item(const attn_params *p, i64 number, attn_item *w) {
+    const i64 n = number % p->xcds * ((p->items + p->xcds - 1) / p->xcds) + number / p->xcds;
+    if (n >= p->items) {
+        return 0;
+    }
+    const i64 heads = p->pack > 1 ? p->HK : p->H;
+    const i64 block = n / p->splits, bh = block / p->q_tiles, b = bh / heads;
+    const i32 head = (i32)(bh - b * heads);
+    w->split = (i32)(n - block * p->splits);
+    w->b = (i32)b;
+    w->h = p->pack > 1 ? head * p->group : head;
+    w->hk = p->pack > 1 ? head : head / p->group;
+    w->seq = seq_of(p, b);
+    w->rows = w->seq.nq * p->pack;
+    w->row0 = (p->q_tiles - 1 - (i32)(block - bh * p->q_tiles)) * ATTN_BM;
+    w->k_begin = 0;
+    w->k_end = w->seq.nk;
+    if (p->splits > 1) {
+        const i64 begin = (i64)w->split * p->split_keys, end = begin + p->split_keys;
+        w->k_begin = begin < w->seq.nk ? (i32)begin : w->seq.nk;
+        w->k_end = end < w->seq.nk ? (i32)end : w->seq.nk;
+    }
+    return w->row0 < w->rows;
+}
+
+/* Local row and head of row r of the sequence (packed: r / pack, r % pack). */
+DEV i32 work_row(const attn_params *p, i32 r) {
+    return p->pack > 1 ? r / p->pack : r;
+}
+DEV i32 work_head(const attn_params *p, const attn_item *w, i32 r) {
+    return p->pack > 1 ? w->h + r % p->pack : w->h;
+}
+
+DEV u64 rows_at(const attn_rows *t, i64 b, i64 h, i64 row) {
+    return t->data + (u64)(b * t->b + h * t->h + row * t->n);
+}
+
+#endif

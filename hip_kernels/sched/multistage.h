@@ -1,0 +1,124 @@
+/* multistage.h: the schedule of every chip: all warps load, all multiply. S = ATTN_STAGES.
+
+   Who calls it: attn_fwd.hip, once per work item. Steps n = 0, 1, ... are the key blocks that
+   range.h visits; K n and V n lie in stage n % S of their own.
+
+       before:  load Q, K 0,  V 0, K 1,  ...  V S-2, K S-1                  (in this order)
+
+       step n:  A  wait: K n landed; barrier    all have read V n-1: its place is free
+                   load V n+S-1                 flies under the product (S = 1: is awaited at B)
+                   s = q . k  of K n
+                B  wait: V n landed; barrier    all have read K n: its place is free
+                   load K n+S                   flies under softmax and the other product
+                   scores, softmax, dropout, p
+                   o += p . v  of V n
+
+       time ->     A        B                   A        B
+       matrix      |  q.k n |          | p.v n  | q.k n+1|
+       other       |        | softmax n|        |        | softmax n+1
+       load        | V n+S-1 ..........| .......|
+                            | K n+S ............|
+
+   Behind the last block loads fill zeros, so that a wait is always for all but the 2 S - 2 youngest
+   loads. Where loads pass through registers, ring_land ends them after the product that hid them. */
+#ifndef ATTN_MULTISTAGE_H
+#define ATTN_MULTISTAGE_H
+
+#include "core/dropout.h"
+#include "core/softmax.h"
+
+enum { STAGES = ATTN_STAGES, FLYING = 2 * ATTN_STAGES - 2 };
+
+DEV tile_rows rows_of(const attn_rows *t, i64 b, i64 h, i64 row, i32 rows, i32 cols, i32 pack,
+                      int vec) {
+    tile_rows from;
+    from.data = rows_at(t, b, h, row);
+    from.n = t->n;
+    from.h = t->h;
+    from.rows = rows;
+    from.cols = cols;
+    from.pack = pack;
+    from.vec = vec;
+    return from;
+}
+
+/* First row of a block as range_next has it; behind the last block: past all rows. */
+DEV i32 block_row(i32 block, const tile_rows *from) {
+    return block < 0 ? from->rows : (block >> 1) * ATTN_BN;
+}
+
+DEV void multistage(const attn_params *p, const attn_item *w, const attn_row *row, attn_soft *t,
+                    tile_o *o) {
+    const attn_seq *const seq = &w->seq;
+    const tile_rows q_from = rows_of(&p->q, w->b, w->h, seq->q_row, w->rows, p->D, p->pack,
+                                     (p->flags & ATTN_P_VEC_Q) != 0);
+    const tile_rows k_from =
+        rows_of(&p->k, w->b, w->hk, seq->k_row, seq->nk, p->D, 1, (p->flags & ATTN_P_VEC_K) != 0);
+    const tile_rows v_from =
+        rows_of(&p->v, w->b, w->hk, seq->k_row, seq->nk, p->DV, 1, (p->flags & ATTN_P_VEC_V) != 0);
+    const float factor = score_factor(p);
+    const int raw = score_is_raw(p);
+#if ATTN_HAS_DROPOUT
+    const u64 seed = dropout_seed(p);
+#endif
+    ring_hold hold_q, hold_k, hold_v;
+    tile_q q;
+    attn_range it;
+    i32 block[STAGES + 1]; /* of this step and the next ones */
+    range_begin(&it, p, w);
+    UNROLL for (int j = 0; j <= STAGES; j++) {
+        block[j] = range_next(&it, p, w);
+    }
+    if (block[0] < 0) {
+        return;
+    }
+    ring_load(&hold_q, RING_Q, 0, &q_from, w->row0);
+    ring_land(&hold_q, RING_Q, 0);
+    UNROLL for (int j = 0; j < STAGES; j++) {
+        ring_load(&hold_k, RING_K, j, &k_from, block_row(block[j], &k_from));
+        ring_land(&hold_k, RING_K, j);
+        if (j + 1 < STAGES) {
+            ring_load(&hold_v, RING_V, j, &v_from, block_row(block[j], &v_from));
+            ring_land(&hold_v, RING_V, j);
+        }
+    }
+    ring_wait(FLYING);
+    ring_sync();
+    tile_q_of(&q, &hold_q);
+    int stage = 0, before = STAGES - 1; /* of this step, of the last */
+    while (block[0] >= 0) {
+        const i32 k0 = (block[0] >> 1) * ATTN_BN;
+        tile_s s;
+        tile_p pp;
+        ring_wait(FLYING);
+        ring_sync(); /* A */
+        ring_load(&hold_v, RING_V, before, &v_from, block_row(block[STAGES - 1], &v_from));
+        tile_qk(&s, &q, stage);
+        ring_land(&hold_v, RING_V, before);
+        ring_wait(FLYING);
+        ring_sync(); /* B */
+        ring_load(&hold_k, RING_K, stage, &k_from, block_row(block[STAGES], &k_from));
+        if (!(block[0] & 1)) {
+            score_tile(p, w, row, k0, raw, 1, &s);
+        } else if (!raw) {
+            score_tile(p, w, row, k0, 0, 0, &s);
+        }
+        softmax_step(&s, t, o, factor);
+#if ATTN_HAS_DROPOUT
+        dropout_tile(p, w, row, seed, k0, &s);
+#endif
+        softmax_weigh(p, w, row, k0, &s);
+        tile_p_of(&pp, &s);
+        tile_pv(o, &pp, stage);
+        ring_land(&hold_k, RING_K, stage);
+        UNROLL for (int j = 0; j < STAGES; j++) {
+            block[j] = block[j + 1];
+        }
+        block[STAGES] = block[STAGES] < 0 ? -1 : range_next(&it, p, w);
+        before = stage;
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
+    ring_wait(0);
+}
+
+#endif
