@@ -12,18 +12,19 @@ flags="-std=c11 -O2 -Wall -Wextra ${CFLAGS:-} -fPIC -fvisibility=hidden"
 mkdir -p build/obj
 
 # Another compiler, other flags, a file added or removed, a newer header: everything is stale.
-line="$cc $flags ${LDFLAGS:-} $(echo lib/*.c)"
+line="$cc $flags ${LDFLAGS:-} $(echo lib/*.c lib/emu/*.c)"
 if [ "$(cat build/obj/line 2> /dev/null)" != "$line" ] ||
-    [ -n "$(find lib/*.h hip_kernels/core/*.h lib/attn.map tools/build.sh -newer build/obj/line)" ]; then
+    [ -n "$(find lib/*.h lib/emu/*.h lib/emu/isa/*.h hip_kernels/core/*.h lib/attn.map \
+        tools/build.sh -newer build/obj/line)" ]; then
     rm -f build/obj/*.o
     printf '%s\n' "$line" > build/obj/line
 fi
 
 todo=
-for source in lib/*.c; do
+for source in lib/*.c lib/emu/*.c; do
     object=build/obj/$(basename "$source" .c).o
     if [ ! -e "$object" ] || [ -n "$(find "$source" -newer "$object")" ]; then
-        todo="$todo $(basename "$source" .c)"
+        todo="$todo $source"
     fi
 done
 if [ -z "$todo" ] && [ -e build/libattn.so ] && [ -e build/libattn.a ]; then
@@ -31,7 +32,7 @@ if [ -z "$todo" ] && [ -e build/libattn.so ] && [ -e build/libattn.a ]; then
 fi
 # shellcheck disable=SC2086
 [ -z "$todo" ] || printf '%s\n' $todo |
-    xargs -P "$(nproc)" -I{} $cc $flags -c lib/{}.c -o build/obj/{}.o
+    xargs -P "$(nproc)" -I{} sh -c "$cc $flags -c {} -o build/obj/\$(basename {} .c).o"
 
 # Written beside and renamed: a program that has the old library open keeps it.
 # shellcheck disable=SC2086

@@ -85,8 +85,8 @@ void *attn__emu_store(uint64_t at, uint32_t bytes);
 /* -- Counting and failing ---------------------------------------------------------------------- */
 void attn__emu_matrix(uint64_t flops); /* one matrix instruction of a warp */
 /* The sentence's middle: "kernel k, block b, thread t: <this>". */
-_Noreturn void attn__emu_fault(int thread, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void attn__emu_fault(int thread, const char *format, ...)
+    __attribute__((noreturn, format(printf, 2, 3)));
 
 /* -- A family of chips: what its model gives to the driver ------------------------------------- */
 typedef struct attn__emu_family {

@@ -1,0 +1,273 @@
+/* emu_driver.c: emulated chips as devices: the driver "emu" of lib/gpu.h.
+
+   Who calls it: device.c and the GPU engine, as they call any driver. Device memory is the host's; a
+   launch has ended when the call returns, so there is one stream, NULL. A code object is the shared
+   object that the host's compiler made (jit_cc.c):
+
+       load: bytes -> temporary file -> dlopen -> unlink; attn_emu_bind(table of the models) */
+#define _GNU_SOURCE
+#include "emu_driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct kind {
+    const char *target; /* target.c's name of it */
+    int chip;           /* ATTN_EMU's value */
+    const attn__emu_family *family;
+    int units, shared;  /* SMs or CUs; bytes of shared memory of a block */
+} kinds[] = {
+    {"sm_80", 80, &attn__emu_ptx, 108, 163 << 10},
+    {"sm_90a", 90, &attn__emu_ptx, 132, 227 << 10},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+struct attn__chip {
+    const struct kind *kind;
+    attn__target target; /* that of the real chip, but for who compiles */
+    struct attn__pool *pool;
+    pthread_mutex_t lock; /* of `last` */
+    attn__emu_counts last;
+};
+
+struct attn__module {
+    void *handle;
+};
+
+/* -- Devices ----------------------------------------------------------------------------------- */
+
+static void describe(const struct kind *k, attn_device_info *info) {
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    *info = (attn_device_info){.size = sizeof *info, .kind = attn__emu.kind, .emulated = 1};
+    info->threads = attn__cores();
+    info->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+    snprintf(info->name, sizeof info->name, "emu:%s", k->target);
+    snprintf(info->arch, sizeof info->arch, "%s, emulated", k->target);
+}
+
+static int emu_list(attn_device_info *list, int cap) {
+    int n = 0;
+    for (; n < KINDS && n < cap; n++) {
+        describe(&kinds[n], &list[n]);
+    }
+    return n;
+}
+
+static int emu_open(const char *device, attn__chip **chip) {
+    const char *const name = strncmp(device, "emu:", 4) == 0 ? device + 4 : "";
+    const struct kind *k = NULL;
+    char all[128] = "";
+    *chip = NULL;
+    for (int i = 0; i < KINDS; i++) {
+        const size_t n = strlen(all);
+        k = strcmp(name, kinds[i].target) == 0 ? &kinds[i] : k;
+        snprintf(all + n, sizeof all - n, "%semu:%s", i ? ", " : "", kinds[i].target);
+    }
+    const attn__target *const target = k ? attn__target_find(name) : NULL;
+    if (!target) {
+        return attn__fail(ATTN_DEVICE, "name", "no device \"%s\"; emulated are %s", device, all);
+    }
+    attn__chip *const c = attn__alloc(sizeof *c, "an emulated chip");
+    if (!c) {
+        return ATTN_MEMORY;
+    }
+    *c = (attn__chip){.kind = k, .target = *target};
+    c->target.compiler = "cc";
+    c->target.emulated = k->chip;
+    c->target.units = k->units;
+    c->target.shared = k->shared;
+    const int status = attn__pool_new(attn__cores(), &c->pool);
+    if (status < 0) {
+        free(c);
+        return status;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    *chip = c;
+    return ATTN_OK;
+}
+
+static void emu_close(attn__chip *chip) {
+    attn__pool_free(chip->pool);
+    pthread_mutex_destroy(&chip->lock);
+    free(chip);
+}
+
+static const attn__target *emu_target(const attn__chip *chip) { return &chip->target; }
+
+static int emu_query(attn__chip *chip, attn_device_info *info) {
+    describe(chip->kind, info);
+    return ATTN_OK;
+}
+
+void attn__emu_last(attn__chip *chip, attn__emu_counts *counts) {
+    pthread_mutex_lock(&chip->lock);
+    *counts = chip->last;
+    pthread_mutex_unlock(&chip->lock);
+}
+
+/* -- Memory and streams ------------------------------------------------------------------------ */
+
+/* As long as it says and no longer, so that ASan sees the end. */
+static int emu_alloc(attn__chip *chip, uint64_t bytes, void **pointer) {
+    (void)chip;
+    *pointer = NULL;
+    if (posix_memalign(pointer, 256, bytes ? (size_t)bytes : 1) != 0) {
+        return attn__fail(ATTN_MEMORY, "bytes", "out of memory: %llu bytes wanted",
+                          (unsigned long long)bytes);
+    }
+    return ATTN_OK;
+}
+
+static void emu_free(attn__chip *chip, void *pointer) {
+    (void)chip;
+    free(pointer);
+}
+
+static int emu_copy_bytes(attn__chip *chip, void *to, const void *from, uint64_t bytes,
+                          void *stream) {
+    (void)chip, (void)stream;
+    memcpy(to, from, (size_t)bytes);
+    return ATTN_OK;
+}
+
+static int emu_stream_new(attn__chip *chip, void **stream) {
+    (void)chip;
+    *stream = NULL;
+    return ATTN_OK;
+}
+static void emu_stream_free(attn__chip *chip, void *stream) { (void)chip, (void)stream; }
+static int emu_stream_sync(attn__chip *chip, void *stream) {
+    (void)chip, (void)stream;
+    return ATTN_OK;
+}
+
+/* -- Code -------------------------------------------------------------------------------------- */
+
+/* The code object in a file of its own; the path is a template for mkstemp. */
+static int write_code(char *path, const void *code, size_t bytes) {
+    const int file = mkstemp(path);
+    if (file < 0) {
+        return attn__fail(ATTN_IO, "kernel", "no temporary file %s: %s", path, strerror(errno));
+    }
+    size_t done = 0;
+    while (done < bytes) {
+        const ssize_t n = write(file, (const char *)code + done, bytes - done);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            break;
+        }
+        done += (size_t)n;
+    }
+    if (close(file) != 0 || done < bytes) {
+        unlink(path);
+        return attn__fail(ATTN_IO, "kernel", "%s could not be written", path);
+    }
+    return ATTN_OK;
+}
+
+static int emu_load(attn__chip *chip, const void *code, size_t bytes, attn__module **module) {
+    const char *const folder = getenv("TMPDIR");
+    char path[512];
+    *module = NULL;
+    snprintf(path, sizeof path, "%.400s/attn-code-XXXXXX", folder && *folder ? folder : "/tmp");
+    attn__module *const m = attn__alloc(sizeof *m, "a kernel");
+    if (!m) {
+        return ATTN_MEMORY;
+    }
+    const int status = write_code(path, code, bytes);
+    if (status < 0) {
+        free(m);
+        return status;
+    }
+    m->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    unlink(path);
+    void (*bind)(const void *) = NULL;
+    if (m->handle) {
+        *(void **)&bind = dlsym(m->handle, "attn_emu_bind");
+    }
+    if (!bind) {
+        const char *const why = dlerror();
+        attn__fail(ATTN_DRIVER, "kernel", "a kernel could not be loaded: %s", why ? why : "?");
+        if (m->handle) {
+            dlclose(m->handle);
+        }
+        free(m);
+        return ATTN_DRIVER;
+    }
+    bind(chip->kind->family->api);
+    *module = m;
+    return ATTN_OK;
+}
+
+static void emu_unload(attn__chip *chip, attn__module *module) {
+    (void)chip;
+    dlclose(module->handle);
+    free(module);
+}
+
+static int find(const attn__module *module, const char *name, void **at) {
+    *at = dlsym(module->handle, name);
+    return *at ? ATTN_OK : attn__fail(ATTN_DRIVER, "kernel", "the code has no \"%s\"", name);
+}
+
+static int emu_number(attn__chip *chip, attn__module *module, const char *name, int32_t *value) {
+    void *at;
+    (void)chip;
+    ATTN_TRY(find(module, name, &at));
+    memcpy(value, at, sizeof *value);
+    return ATTN_OK;
+}
+
+static int emu_launch(attn__chip *chip, attn__module *module, const char *kernel, int64_t blocks,
+                      int threads, int shared, const void *params, size_t bytes, void *stream) {
+    void *at;
+    attn__emu_counts counts = {0};
+    (void)bytes, (void)stream;
+    ATTN_TRY(find(module, kernel, &at));
+    if (shared > chip->target.shared) {
+        return attn__fail(ATTN_DRIVER, "kernel", "kernel %s has %d bytes of shared memory; %s has %d",
+                          kernel, shared, chip->target.name, chip->target.shared);
+    }
+    attn__emu_launch launch = {.family = chip->kind->family,
+                               .chip = chip->kind->chip,
+                               .name = kernel,
+                               .params = params,
+                               .blocks = blocks,
+                               .threads = threads,
+                               .shared = shared,
+                               .pool = chip->pool};
+    memcpy(&launch.kernel, &at, sizeof launch.kernel);
+    const int status = attn__emu_run(&launch, &counts);
+    pthread_mutex_lock(&chip->lock);
+    chip->last = counts;
+    pthread_mutex_unlock(&chip->lock);
+    return status;
+}
+
+const attn__driver attn__emu = {
+    .name = "emu",
+    .kind = 1,
+    .list = emu_list,
+    .open = emu_open,
+    .close = emu_close,
+    .target = emu_target,
+    .query = emu_query,
+    .alloc = emu_alloc,
+    .free = emu_free,
+    .to_device = emu_copy_bytes,
+    .to_host = emu_copy_bytes,
+    .stream_new = emu_stream_new,
+    .stream_free = emu_stream_free,
+    .stream_sync = emu_stream_sync,
+    .load = emu_load,
+    .unload = emu_unload,
+    .number = emu_number,
+    .launch = emu_launch,
+};
