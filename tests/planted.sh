@@ -15,7 +15,7 @@ mkdir -p "$work/o" "$work/lib"
 flags=(-std=c11 -O1 -D_POSIX_C_SOURCE=200809L -Ilib)
 read -ra suite <<<"${PLANTED_SUITE:---list --random 300 --stop}"
 
-for file in lib/*.c tests/plain*.c tests/conformance/*.c; do
+for file in lib/*.c lib/emu/*.c tests/plain*.c tests/conformance/*.c; do
     "$cc" "${flags[@]}" -c "$file" -o "$work/o/$(echo "$file" | tr / _).o" || exit 2
 done
 link() { # link PROGRAM [OBJECT, in place of that of lib/FILE, FILE]

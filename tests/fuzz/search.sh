@@ -10,6 +10,6 @@ name=$1
 mkdir -p "build/fuzz/$name"
 "${CLANG:-clang}" -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
     -Ilib -o "build/fuzz/fuzz_$name" "tests/fuzz/fuzz_$name.c" tests/fuzz/fuzz_{file,variant}.c \
-    lib/*.c -lm -ldl -lpthread
+    lib/*.c lib/emu/*.c -lm -ldl -lpthread
 exec "build/fuzz/fuzz_$name" -max_total_time="${2:-300}" -max_len=4096 -timeout=10 \
     -artifact_prefix="build/fuzz/$name-" "build/fuzz/$name" "tests/fuzz/corpus/$name"
