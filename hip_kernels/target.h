@@ -8,7 +8,7 @@
             v
        ATTN_HAS_... what the chip can do, tested by isa/ alone       ATTN_ISA_H   isa/ptx.h, gcn.h
        TILE_LANES   lanes of a warp (a wave)                         ATTN_ARCH_H  arch/....h
-       DEV, ATTN_ENTRY, UNROLL, u32, ...
+       DEV, ATTN_ENTRY, UNROLL, ROLLED (before a loop), u32, ...
 
    ATTN_EMU is the chip's number in the emulator: 80, 90, 0x90a, 0x942. There isa/ is not that of
    this folder but lib/emu/isa/, the model. */
@@ -59,6 +59,7 @@
 #if defined(ATTN_EMU)
 #define DEV static inline __attribute__((always_inline, unused))
 #define UNROLL
+#define ROLLED
 #define EXPORT(name, value) const i32 name = value
 #define ATTN_ENTRY(name, body, params)                                                             \
     void name(const params *p);                                                                    \
@@ -68,6 +69,7 @@
 #elif defined(__CUDACC__)
 #define DEV static __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #define EXPORT(name, value) extern "C" __device__ const i32 name = value
 #define ATTN_ENTRY(name, body, params)                                                             \
     extern "C" __global__ void __launch_bounds__(ATTN_THREADS)                                     \
@@ -77,6 +79,7 @@
 #else
 #define DEV static __attribute__((device, always_inline, unused)) inline
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #define EXPORT(name, value) extern "C" __attribute__((device, used)) const i32 name = value
 #define ATTN_ENTRY(name, body, params)                                                             \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(ATTN_THREADS, ATTN_THREADS)))    \

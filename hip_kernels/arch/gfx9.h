@@ -26,12 +26,17 @@
    Chunks are swizzled: a row's chunk c stands at c ^ swizzle(row), so that eight lanes that read
    chunk c of eight rows meet in no bank.
 
-   q goes from memory to registers; k and v through registers (ring_hold) to shared memory. */
+   q goes from memory to registers; k and v through registers (ring_hold) to shared memory. Rows that
+   may not be read 16 bytes at a time are copied element by element when they should land. */
 #ifndef ATTN_GFX9_H
 #define ATTN_GFX9_H
 
 #define TILE_ROWS    (ATTN_BM / ATTN_WARPS / 32)
 #define TILE_COLS(n) ((n) / 2)
+
+/* Of 8 keys a lane has 4: those of two calls of dropout's generator. */
+#define TILE_DROP_CALLS   2
+#define TILE_DROP_CALL(c) ((c) / 2 % 2)
 
 #if ATTN_BM % (32 * ATTN_WARPS) || ATTN_BN % 32 || ATTN_D % 32 || ATTN_DV % 32
 #error "ATTN_BM: a multiple of 32 times ATTN_WARPS; ATTN_BN, ATTN_D, ATTN_DV: of 32"
@@ -70,6 +75,8 @@ typedef struct tile_p {
 } tile_p;
 typedef struct ring_hold {
     u32 w[HOLD];
+    tile_rows from; /* of rows that are read element by element, in ring_land */
+    int row;
 } ring_hold;
 
 /* -- Who holds what ---------------------------------------------------------------------------- */
@@ -82,7 +89,7 @@ DEV int tile_col(int c) {
 
 /* The two lanes of a row are l and l ^ 32. */
 DEV float row_max(float x) {
-    return max_nan(x, lane_xor(x, 32));
+    return max_num(x, lane_xor(x, 32));
 }
 DEV float row_sum(float x) {
     return x + lane_xor(x, 32);
@@ -126,76 +133,94 @@ DEV void load_words(u32 *w, int words, const tile_rows *from, u64 at, int col, i
     }
 }
 
-/* Lane's rows of q, chunk by chunk. */
-DEV void load_q(ring_hold *h, const tile_rows *from, int row) {
-    UNROLL
-    for (int r = 0; r < TILE_ROWS; r++) {
-        const u32 n = (u32)(row + tile_row(r)), pack = (u32)from->pack;
-        const int seen = (int)n < from->rows ? from->cols : 0;
-        const u64 at = from->data + (u64)(n / pack * from->n + n % pack * from->h);
+/* The lane's chunks of row `n` of q. */
+DEV void load_q_row(u32 *w, const tile_rows *from, int n) {
+    const u32 pack = (u32)from->pack, row = (u32)n / pack, head = (u32)n % pack;
+    const u64 at = from->data + (u64)(row * from->n + head * from->h);
+    const int cols = n < from->rows ? from->cols : 0;
+    if (from->vec) {
         UNROLL
         for (int i = 0; i < K_CHUNKS / 2; i++) {
             const int col = (2 * i + lane_id() / 32) * CHUNK;
-            u32 *const w = h->w + (r * K_CHUNKS / 2 + i) * 4;
-            if (from->vec) {
-                const int ok = col < seen;
-                const b128 x = load_b128(ok ? at + (u64)col * ATTN_BYTES : from->data);
-                UNROLL
-                for (int j = 0; j < 4; j++) {
-                    w[j] = ok ? x.w[j] : 0;
-                }
-            } else {
-                load_words(w, 4, from, at, col, seen);
-            }
-        }
-    }
-}
-
-/* A piece of a tile of k or v: `words` words from column `col` of row `r` on; not taken: 0. */
-DEV void load_piece(u32 *w, int words, const tile_rows *from, int row, int r, int col, int taken) {
-    const int seen = taken && row + r < from->rows ? from->cols : 0;
-    const u64 first = from->data + (u64)(row * from->n);
-    if (from->vec && (u64)from->n <= (1u << 30) / ATTN_BN) {
-        const u32 at = (u32)r * (u32)from->n + (u32)(col * ATTN_BYTES);
-        if (words == 4) {
-            const b128 x = buffer_load_b128(first, col < seen ? at : BUFFER_NOWHERE);
+            const b128 x = load_b128(col < cols ? at + (u64)col * ATTN_BYTES : from->data);
             UNROLL
             for (int j = 0; j < 4; j++) {
-                w[j] = x.w[j];
+                w[4 * i + j] = col < cols ? x.w[j] : 0;
             }
-        } else {
-            const b64 x = buffer_load_b64(first, col < seen ? at : BUFFER_NOWHERE);
-            w[0] = x.w[0];
-            w[1] = x.w[1];
         }
     } else {
-        load_words(w, words, from, first + (u64)(r * from->n), col, seen);
-    }
-}
-
-DEV void load_k(ring_hold *h, const tile_rows *from, int row) {
-    UNROLL
-    for (int k = 0; k < K_EACH; k++) {
-        const int i = thread_id() + k * ATTN_THREADS;
-        load_piece(h->w + 4 * k, 4, from, row, i / K_CHUNKS, i % K_CHUNKS * CHUNK,
-                   i < ATTN_BN * K_CHUNKS);
-    }
-}
-
-/* Of 16 bits: a unit's keys 4a..4a+3 one after the other. */
-DEV void load_v(ring_hold *h, const tile_rows *from, int row) {
-    UNROLL
-    for (int k = 0; k < V_EACH; k++) {
-        const int i = thread_id() + k * ATTN_THREADS;
-        u32 *const w = h->w + k * V_WORDS;
-        if (ATTN_TYPE == ATTN_F32) {
-            load_piece(w, 4, from, row, i / (ATTN_DV / 4), i % (ATTN_DV / 4) * 4, i < V_UNITS);
-            continue;
-        }
         UNROLL
-        for (int j = 0; j < 4; j++) {
-            load_piece(w + j * V_WIDTH / 2, V_WIDTH / 2, from, row, i % (ATTN_BN / 4) * 4 + j,
-                       i / (ATTN_BN / 4) * V_WIDTH, i < V_UNITS);
+        for (int i = 0; i < K_CHUNKS / 2; i++) {
+            load_words(w + 4 * i, 4, from, at, (2 * i + lane_id() / 32) * CHUNK, cols);
+        }
+    }
+}
+
+DEV void load_q(ring_hold *h, const tile_rows *from, int row) {
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        load_q_row(h->w + r * K_CHUNKS * 2, from, row + tile_row(r));
+    }
+}
+
+/* A tile of k or v comes in pieces of PIECE_WORDS: of k (and v in f32) a chunk of a row; of v in 16
+   bits V_WIDTH columns of a row, four of which, of keys 4a..4a+3, are a unit. */
+#define PIECE_WORDS(what) ((what) == RING_K || ATTN_TYPE == ATTN_F32 ? 4 : V_WIDTH / 2)
+#define PIECES(what)      ((what) == RING_K ? K_EACH : V_EACH * V_WORDS / PIECE_WORDS(what))
+
+typedef struct piece {
+    int row, col, taken;
+} piece;
+
+DEV piece piece_of(int what, int n) {
+    piece x;
+    if (what == RING_K || ATTN_TYPE == ATTN_F32) {
+        const int chunks = what == RING_K ? K_CHUNKS : ATTN_DV / CHUNK;
+        const int i = thread_id() + n * ATTN_THREADS;
+        x.row = i / chunks;
+        x.col = i % chunks * CHUNK;
+        x.taken = i < ATTN_BN * chunks;
+    } else {
+        const int i = thread_id() + n / 4 * ATTN_THREADS;
+        x.row = i % (ATTN_BN / 4) * 4 + n % 4;
+        x.col = i / (ATTN_BN / 4) * V_WIDTH;
+        x.taken = i < V_UNITS;
+    }
+    return x;
+}
+
+/* `words` words at `at` of the buffer. */
+DEV void load_wide(u32 *w, int words, u64 buffer, u32 at) {
+    if (words == 4) {
+        const b128 x = buffer_load_b128(buffer, at);
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            w[i] = x.w[i];
+        }
+    } else {
+        const b64 x = buffer_load_b64(buffer, at);
+        w[0] = x.w[0];
+        w[1] = x.w[1];
+    }
+}
+
+/* Rows may be read 16 bytes at a time, at offsets of 31 bits. */
+DEV int rows_wide(const tile_rows *from) {
+    return from->vec && (u64)from->n <= (1u << 30) / ATTN_BN;
+}
+
+DEV void load_kv(ring_hold *h, int what, const tile_rows *from, int row) {
+    const u64 first = from->data + (u64)(row * from->n);
+    const int words = PIECE_WORDS(what);
+    h->from = *from;
+    h->row = row;
+    if (rows_wide(from)) {
+        UNROLL
+        for (int n = 0; n < PIECES(what); n++) {
+            const piece x = piece_of(what, n);
+            const u32 at = (u32)x.row * (u32)from->n + (u32)(x.col * ATTN_BYTES);
+            const int seen = x.taken && row + x.row < from->rows && x.col < from->cols;
+            load_wide(h->w + n * words, words, first, seen ? at : BUFFER_NOWHERE);
         }
     }
 }
@@ -204,10 +229,8 @@ DEV void ring_load(ring_hold *h, int what, int stage, const tile_rows *from, int
     (void)stage;
     if (what == RING_Q) {
         load_q(h, from, row);
-    } else if (what == RING_K) {
-        load_k(h, from, row);
     } else {
-        load_v(h, from, row);
+        load_kv(h, what, from, row);
     }
 }
 
@@ -228,17 +251,24 @@ DEV void land_k(const ring_hold *h, u32 to) {
     }
 }
 
+/* Where keys 4 quad .. 4 quad + 3 lie in a column of v (16 bits): 0-3 8-11 4-7 12-15. */
+DEV int quad_chunk(int quad) {
+    return quad / 4 * 2 + quad % 2;
+}
+DEV u32 quad_half(int quad) {
+    return (u32)(quad / 2 % 2 * 8);
+}
+
 /* 4 keys x V_WIDTH columns, turned: 4 keys of one column are 8 bytes. */
 DEV void land_v_turned(const u32 *w, u32 to, int quad, int col) {
-    const int chunk = quad / 4 * 2 + quad % 2;
-    const u32 half = (u32)(quad / 2 % 2 * 8);
     UNROLL
     for (int c = 0; c < V_WIDTH; c++) {
         const u32 which = c % 2 ? PERM_HIGH : PERM_LOW;
         const u32 *const x = w + c / 2;
         const b64 y = {{perm_b32(x[V_WIDTH / 2], x[0], which),
                         perm_b32(x[V_WIDTH / 2 * 3], x[V_WIDTH / 2 * 2], which)}};
-        shared_store_b64(to + chunk_at(col + c, chunk, ATTN_BN / 8) + half, y);
+        shared_store_b64(to + chunk_at(col + c, quad_chunk(quad), ATTN_BN / 8) + quad_half(quad),
+                         y);
     }
 }
 
@@ -257,11 +287,49 @@ DEV void land_v(const ring_hold *h, u32 to) {
     }
 }
 
-DEV void ring_land(ring_hold *h, int what, int stage) {
+/* Where element (row, col) of a tile lies. */
+DEV u32 element_at(int what, int row, int col) {
     if (what == RING_K) {
-        land_k(h, (u32)(stage * K_BYTES));
-    } else if (what == RING_V) {
-        land_v(h, (u32)(V_AT + stage * V_BYTES));
+        return chunk_at(row, col / CHUNK, K_CHUNKS) + (u32)(col % CHUNK * ATTN_BYTES);
+    }
+    if (ATTN_TYPE == ATTN_F32) {
+        return (u32)(row * ATTN_DV + col) * 4;
+    }
+    return chunk_at(col, quad_chunk(row / 4), ATTN_BN / 8) + quad_half(row / 4) +
+           (u32)(row % 4 * 2);
+}
+
+/* Word by word, each of its two elements (f32: one) for itself. */
+DEV void land_elements(const ring_hold *h, int what, u32 to) {
+    const int width = what == RING_K ? ATTN_D : ATTN_DV, each = 4 / ATTN_BYTES;
+    const int down = what == RING_V ? each : 1, across = what == RING_V ? 1 : each;
+    ROLLED
+    for (int i = thread_id(); i < ATTN_BN * width / each; i += ATTN_THREADS) {
+        const int row = i / (width / across) * down, col = i % (width / across) * across;
+        u32 word = 0;
+        UNROLL
+        for (int e = 0; e < each; e++) {
+            const int r = h->row + row + (down > 1 ? e : 0), c = col + (across > 1 ? e : 0);
+            if (r < h->from.rows && c < h->from.cols) {
+                word |= load_element(h->from.data + (u64)(r * h->from.n + c * ATTN_BYTES))
+                        << 16 * e;
+            }
+        }
+        shared_store_u32(to + element_at(what, row, col), word);
+    }
+}
+
+DEV void ring_land(ring_hold *h, int what, int stage) {
+    const u32 to = (u32)(what == RING_K ? stage * K_BYTES : V_AT + stage * V_BYTES);
+    if (what == RING_Q) {
+        return;
+    }
+    if (!rows_wide(&h->from)) {
+        land_elements(h, what, to);
+    } else if (what == RING_K) {
+        land_k(h, to);
+    } else {
+        land_v(h, to);
     }
 }
 
@@ -274,6 +342,7 @@ DEV void ring_sync(void) {
 }
 
 DEV void tile_q_of(tile_q *q, const ring_hold *h) {
+    wait_loads();
     UNROLL
     for (int r = 0; r < TILE_ROWS; r++) {
         UNROLL

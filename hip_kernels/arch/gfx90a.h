@@ -4,8 +4,8 @@
 #ifndef ATTN_GFX90A_H
 #define ATTN_GFX90A_H
 
-/* p, at most 1, becomes at most 2^14 as f16, and 0 below 2^-28. */
-#define TILE_P_SCALE (ATTN_TYPE == ATTN_F16 ? 16384.0f : 1.0f)
+/* p, at most 2^8 (softmax.h), becomes at most 2^15 as f16, and 0 below 2^-21. */
+#define TILE_P_SCALE (ATTN_TYPE == ATTN_F16 ? 128.0f : 1.0f)
 
 #include "arch/gfx9.h"
 
