@@ -1,7 +1,7 @@
 /* attn_fwd.hip: attention forward.
 
-   Who launches it: lib/gpu.c: blocks of ATTN_THREADS threads, any number of them, with
-   attn_fwd_shared bytes of shared memory each; p.items work items in all.
+   Who launches it: lib/gpu.c: blocks of ATTN_THREADS threads with attn_fwd_shared bytes of shared
+   memory each; numbers 0 .. ceil(items / xcds) * xcds - 1 of work.h, in as many launches as it takes.
 
        item (work.h) -> key blocks (range.h) -> schedule (sched/): load, q.k, score, softmax, p.v
                                                     |
@@ -37,13 +37,12 @@ DEV void attn_fwd_item(const attn_params *p, const attn_item *w) {
     }
 }
 
+/* A block has one item: in a loop over items compilers would keep all that depends on the lane alone
+   in registers, through everything. */
 DEV void attn_fwd_body(const attn_params *p) {
-    for (i64 n = block_id(); n < work_numbers(p); n += grid_size()) {
-        attn_item w;
-        if (work_item(p, n, &w)) {
-            attn_fwd_item(p, &w);
-            ring_sync(); /* the next item's loads may overwrite what this one read */
-        }
+    attn_item w;
+    if (work_item(p, p->first + block_id(), &w)) {
+        attn_fwd_item(p, &w);
     }
 }
 

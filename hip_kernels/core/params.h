@@ -35,7 +35,8 @@ typedef struct attn_params {
     u64 seed;
     u64 part_o, part_lse;              /* f32 [split][B][H][NQ][DV] and [split][B][H][NQ] */
     u64 trouble;                       /* reserved: 0 */
-    i64 items;                         /* work items of this launch */
+    i64 items;                         /* work items in all */
+    i64 first;                         /* number of this launch's block 0 (work.h) */
     i64 TQ, TK;                        /* rows of q and of k in memory (packed: all) */
     i64 i0, k0, nq_all, nk_all;        /* origins; totals, 0: the used length */
     i32 B, H, HK, NQ, NK, D, DV;       /* NQ, NK: longest sequence */

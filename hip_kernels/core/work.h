@@ -23,12 +23,7 @@ typedef struct attn_item {
     i32 k_begin, k_end;  /* keys of the split */
 } attn_item;
 
-/* Numbers that blocks step through; some stand for no item. */
-DEV i64 work_numbers(const attn_params *p) {
-    return (p->items + p->xcds - 1) / p->xcds * p->xcds;
-}
-
-/* 0: nothing to do. */
+/* Of a block's number; 0: nothing to do. */
 DEV int work_item(const attn_params *p, i64 number, attn_item *w) {
     const i64 n = number % p->xcds * ((p->items + p->xcds - 1) / p->xcds) + number / p->xcds;
     if (n >= p->items) {
