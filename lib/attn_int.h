@@ -110,6 +110,7 @@ typedef struct attn__problem {
     float drop_factor;       /* 65536 / (65536 - T) */
     uint64_t seed;
     uint32_t offset;
+    const uint64_t *seed_at; /* the key lies there and `seed` is not known: memory not the host's */
     int32_t has_seed_at;
     uint32_t alignment; /* promised, never 0 */
     int64_t b0, h0, i0, k0;                 /* origins */
@@ -174,8 +175,10 @@ int attn__check_aliases(const attn__problem *p);
 
 /* -- dropout.c: Philox4x32-7 (Salmon et al. 2011) ---------------------------------------------- */
 void attn__philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]);
-/* Sets the problem's dropout, threshold, factor, seed and offset; a run reads a seed in memory. */
-int attn__dropout_in(const attn_call *call, int planning, struct attn__problem *p);
+/* Sets the problem's dropout, threshold, factor, seed and offset; a run reads a seed in the host's
+   memory, and leaves another one to the kernels: seed_at. */
+int attn__dropout_in(const attn_device *device, const attn_call *call, int planning,
+                     struct attn__problem *p);
 /* keep[j] in {0, 1} for global keys k .. k+n of global row i; bh = b * nh + h, global. */
 void attn__dropout_row(const attn__problem *p, uint32_t bh, uint32_t i, int64_t k, int n,
                        uint8_t *keep);

@@ -2,12 +2,13 @@
 
    Who calls it: the public API; Lua's tensors for :to, :copy and every read and write of elements.
    Row by row: equal types by their bits, others by pieces of f32, or one by one in double where f32
-   would not be exact. Memory may have any alignment. */
-#include "attn_int.h"
+   would not be exact. Memory may have any alignment. Memory that is not the host's comes by stage.h
+   and goes back so, unless the driver can copy as it is. */
+#include "stage.h"
 
 #include <string.h>
 
-enum { MOST_RANK = 16, PIECE = 256 };
+enum { MOST_RANK = ATTN__AXES, PIECE = 256, PART = 8 << 20 };
 
 typedef struct run {
     int to_type, from_type;
@@ -106,13 +107,8 @@ static int check_apart(const attn_tensor *to, const attn_tensor *from) {
     return ATTN_OK;
 }
 
-int attn_tensor_copy(attn_device *device, const attn_tensor *to, const attn_tensor *from,
-                     void *stream) {
-    ATTN_TRY(attn__device_check(device));
-    ATTN_TRY(attn__stream_check(device, stream));
-    ATTN_TRY(attn__tensor_check(device, to, "to", 0));
-    ATTN_TRY(attn__tensor_check(device, from, "from", 0));
-    ATTN_TRY(check_shapes(to, from));
+/* All in host memory, not empty. */
+static void copy_near(const attn_tensor *to, const attn_tensor *from) {
     run r = {attn__type_of(to), attn__type_of(from), 1, 1, 1};
     if (to->ndim > 0) {
         const int last = to->ndim - 1;
@@ -120,20 +116,68 @@ int attn_tensor_copy(attn_device *device, const attn_tensor *to, const attn_tens
         r.to_step = attn__stride(to, last);
         r.from_step = attn__stride(from, last);
     }
-    for (int i = 0; i < to->ndim; i++) {
-        if (to->shape[i] == 0) {
-            return ATTN_OK;
-        }
-    }
-    if (same_view(to, from)) {
-        return ATTN_OK;
-    }
-    ATTN_TRY(check_apart(to, from));
     char *t = span_of(to).first, *f = span_of(from).first;
     int64_t to_at[MOST_RANK] = {0}, from_at[MOST_RANK] = {0};
     do {
         copy_run(&r, t, f);
         attn__next_row(from, from_at, &f);
     } while (attn__next_row(to, to_at, &t));
+}
+
+static int copy_part(attn_device *device, const attn_tensor *to, const attn_tensor *from,
+                     void *stream) {
+    attn__near t, f;
+    ATTN_TRY(attn__stage_in(device, from, 1, stream, &f));
+    int status = attn__stage_in(device, to, 0, stream, &t);
+    if (status == ATTN_OK) {
+        copy_near(&t.own.t, &f.own.t);
+        status = attn__stage_out(device, to, stream, &t);
+    }
+    attn__stage_drop(&f);
+    return status;
+}
+
+static int copy_far(attn_device *device, const attn_tensor *to, const attn_tensor *from,
+                    void *stream) {
+    attn__part part;
+    attn__own t, f;
+    if (attn__type_of(to) == attn__type_of(from)) {
+        const int status = attn__stage_direct(device, to, from, stream);
+        if (status != 0) {
+            return status < 0 ? status : ATTN_OK;
+        }
+    }
+    attn__part_first(&part, to->ndim, to->shape, PART);
+    do {
+        attn__part_of(&part, to, &t);
+        attn__part_of(&part, from, &f);
+        ATTN_TRY(copy_part(device, &t.t, &f.t, stream));
+    } while (attn__part_next(&part));
+    return ATTN_OK;
+}
+
+int attn_tensor_copy(attn_device *device, const attn_tensor *to, const attn_tensor *from,
+                     void *stream) {
+    ATTN_TRY(attn__device_check(device));
+    ATTN_TRY(attn__stream_check(device, stream));
+    ATTN_TRY(attn__tensor_check_either(device, to, "to"));
+    ATTN_TRY(attn__tensor_check_either(device, from, "from"));
+    ATTN_TRY(check_shapes(to, from));
+    for (int i = 0; i < to->ndim; i++) {
+        if (to->shape[i] == 0) {
+            return ATTN_OK;
+        }
+    }
+    const int to_far = attn__is_far(device, to), from_far = attn__is_far(device, from);
+    if (to_far == from_far) {
+        if (same_view(to, from)) {
+            return ATTN_OK;
+        }
+        ATTN_TRY(check_apart(to, from));
+    }
+    if (to_far || from_far) {
+        return copy_far(device, to, from, stream);
+    }
+    copy_near(to, from);
     return ATTN_OK;
 }

@@ -14,6 +14,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { HOST = 1 }; /* DLPack's number */
+
 void attn__philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]) {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -32,7 +34,8 @@ void attn__philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]) {
     out[3] = c3;
 }
 
-int attn__dropout_in(const attn_call *call, int planning, attn__problem *p) {
+int attn__dropout_in(const attn_device *device, const attn_call *call, int planning,
+                     attn__problem *p) {
     const double drop = call->dropout;
     if (!(drop >= 0 && drop < 1)) {
         return attn__fail(ATTN_INVALID, "dropout", "dropout is %g; 0 <= dropout < 1 is allowed",
@@ -48,7 +51,11 @@ int attn__dropout_in(const attn_call *call, int planning, attn__problem *p) {
         p->drop_threshold = T < 1 ? 1 : T > 65535 ? 65535 : (uint32_t)T;
         p->drop_factor = 65536.0f / (float)(65536 - p->drop_threshold);
         if (call->seed_at && !planning) {
-            p->seed = *call->seed_at;
+            if (device->kind == HOST) {
+                p->seed = *call->seed_at;
+            } else {
+                p->seed_at = call->seed_at;
+            }
         }
     }
     return ATTN_OK;

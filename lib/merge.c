@@ -5,12 +5,12 @@
        m = max lse_i, w_i = exp(lse_i - m), o = sum w_i o_i / sum w_i, lse = m + log sum w_i
 
    An empty state (0, -inf) is left out, so that merging with it changes no bit. NaN stays NaN. */
-#include "attn_int.h"
+#include "stage.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { PIECE = 128 };
+enum { PIECE = 128, HOST = 1, PART = 1 << 20 };
 
 /* 2n + 3 views, one state after the other. */
 typedef struct merge {
@@ -138,6 +138,106 @@ static void merge_row(const merge *m, int64_t b, int64_t h, int64_t row) {
     }
 }
 
+static void merge_rows(const merge *m) {
+    for (int64_t b = 0; b < m->o_out.n[0]; b++) {
+        for (int64_t h = 0; h < m->o_out.n[1]; h++) {
+            for (int64_t row = 0; row < m->o_out.n[2]; row++) {
+                merge_row(m, b, h, row);
+            }
+        }
+    }
+}
+
+/* -- Memory that is not the host's ------------------------------------------------------------- */
+
+/* A view's box as a tensor of the device; of the sink its heads alone, of an lse all but elements. */
+static void box_of(const attn__part *box, const attn_device *device, const attn__view *v,
+                   attn__own *of) {
+    char *at = v->data;
+    of->t = (attn_tensor){.device = {(int32_t)device->kind, device->index},
+                          .ndim = 4,
+                          .dtype = {(uint8_t)(v->type & 255), (uint8_t)(v->type >> 8), 1},
+                          .shape = of->shape,
+                          .strides = of->strides};
+    for (int i = 0; i < 4; i++) {
+        of->shape[i] = v->n[i] < box->n[i] ? v->n[i] : box->n[i];
+        of->strides[i] = v->st[i];
+        at += (v->n[i] > 1 ? box->at[i] : 0) * v->st[i] * v->bytes;
+    }
+    of->t.data = at;
+}
+
+/* The views of a box, on the device and in host memory. */
+typedef struct staged {
+    attn__own far;
+    attn__near near;
+} staged;
+
+static int stage_view(attn_device *device, const attn__part *box, const attn__view *from, int fetch,
+                      void *stream, staged *s, attn__view *view) {
+    *view = *from;
+    s->near.memory = NULL;
+    if (!from->type) {
+        return ATTN_OK;
+    }
+    box_of(box, device, from, &s->far);
+    ATTN_TRY(attn__stage_in(device, &s->far.t, fetch, stream, &s->near));
+    view->data = s->near.own.t.data;
+    for (int i = 0; i < 4; i++) {
+        view->n[i] = s->near.own.t.shape[i];
+        view->st[i] = s->near.own.t.strides[i];
+    }
+    return ATTN_OK;
+}
+
+/* places: 2n + 3, as the views of a merge. */
+static int merge_box(attn_device *device, const merge *m, const attn__part *box, void *stream,
+                     merge *part, staged *places) {
+    int status = stage_view(device, box, &m->o_out, 0, stream, &places[0], &part->o_out);
+    int held = 1;
+    const struct {
+        const attn__view *from;
+        attn__view *to;
+        int fetch;
+    } single[] = {{&m->lse_out, &part->lse_out, 0}, {&m->sink, &part->sink, 1}};
+    for (int i = 0; i < 2 && status == ATTN_OK; i++) {
+        status = stage_view(device, box, single[i].from, single[i].fetch, stream, &places[held++],
+                            single[i].to);
+    }
+    for (int i = 0; i < 2 * m->n && status == ATTN_OK; i++) {
+        status = stage_view(device, box, &m->o[i], 1, stream, &places[held++], &part->o[i]);
+    }
+    if (status == ATTN_OK) {
+        merge_rows(part);
+        status = attn__stage_out(device, &places[0].far.t, stream, &places[0].near);
+    }
+    if (status == ATTN_OK && m->lse_out.type) {
+        status = attn__stage_out(device, &places[1].far.t, stream, &places[1].near);
+    }
+    while (held-- > 0) {
+        attn__stage_drop(&places[held].near);
+    }
+    return status;
+}
+
+static int merge_far(attn_device *device, const merge *m, void *stream) {
+    const size_t n = 2 * (size_t)m->n;
+    attn__part box;
+    attn__view *const views = attn__alloc(n * sizeof *views, "a merge");
+    staged *const places = attn__alloc((n + 3) * sizeof *places, "a merge");
+    merge part = {.n = m->n, .o = views, .lse = views + m->n};
+    int status = views && places ? ATTN_OK : ATTN_MEMORY;
+    if (status == ATTN_OK && attn__part_first(&box, 4, m->o_out.n, PART)) {
+        do {
+            /* Whole rows: a row of up to PART elements is not cut. */
+            status = merge_box(device, m, &box, stream, &part, places);
+        } while (status == ATTN_OK && attn__part_next(&box));
+    }
+    free(views);
+    free(places);
+    return status;
+}
+
 int attn_merge(attn_device *device, int n, const attn_tensor *const *o,
                const attn_tensor *const *lse, const attn_tensor *sink, const attn_tensor *o_out,
                const attn_tensor *lse_out, void *stream) {
@@ -156,13 +256,11 @@ int attn_merge(attn_device *device, int n, const attn_tensor *const *o,
         return ATTN_MEMORY;
     }
     merge m = {.n = n, .o = views, .lse = views + n};
-    const int status = read_all(&m, device, o, lse, sink, o_out, lse_out);
-    for (int64_t b = 0; status == ATTN_OK && b < m.o_out.n[0]; b++) {
-        for (int64_t h = 0; h < m.o_out.n[1]; h++) {
-            for (int64_t row = 0; row < m.o_out.n[2]; row++) {
-                merge_row(&m, b, h, row);
-            }
-        }
+    int status = read_all(&m, device, o, lse, sink, o_out, lse_out);
+    if (status == ATTN_OK && device->kind == HOST) {
+        merge_rows(&m);
+    } else if (status == ATTN_OK) {
+        status = merge_far(device, &m, stream);
     }
     free(views);
     return status;

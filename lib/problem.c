@@ -77,7 +77,7 @@ static int read_scalars(const attn__reader *r, int direction) {
     p->flags = c->flags;
     p->scale = c->scale;
     p->alignment = c->alignment ? c->alignment : 16;
-    return attn__dropout_in(c, r->planning, p);
+    return attn__dropout_in(r->device, c, r->planning, p);
 }
 
 /* -- q, k, v: who is packed, and every size ---------------------------------------------------- */

@@ -9,12 +9,12 @@
          normal     elements 4g,   4g+1:    r cos a, r sin a   from w0, w1   (Box and Muller 1958)
                     elements 4g+2, 4g+3:    the same           from w2, w3
        rounded to f32, then to the tensor's type */
-#include "attn_int.h"
+#include "stage.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { TERMS = 8, MOST_RANK = 16 };
+enum { TERMS = 8, MOST_RANK = ATTN__AXES, PART = 8 << 20 };
 
 /* Natural logarithm of a finite x > 0: x = 2^e m with m in [3/4, 3/2), then
    log m = 2 (s + s^3/3 + s^5/5 ...) of s = (m - 1) / (m + 1), |s| <= 1/5. */
@@ -125,27 +125,39 @@ static int check(const attn_device *device, const attn_tensor *t, int distributi
     return ATTN_OK;
 }
 
+/* Elements `first` and on of a whole, in host memory, not empty. */
+static void fill(const attn_tensor *t, int distribution, uint64_t seed, uint64_t first) {
+    const int last = t->ndim - 1;
+    const int64_t n = last < 0 ? 1 : t->shape[last];
+    const int64_t step = last < 0 ? 1 : attn__stride(t, last);
+    int64_t index[MOST_RANK] = {0};
+    char *at = (char *)t->data + t->byte_offset;
+    do {
+        row(at, attn__type_of(t), step, n, distribution, seed, first);
+        first += (uint64_t)n;
+    } while (attn__next_row(t, index, &at));
+}
+
 int attn_random(attn_device *device, const attn_tensor *tensor, int distribution, uint64_t seed,
                 void *stream) {
     ATTN_TRY(check(device, tensor, distribution));
     ATTN_TRY(attn__stream_check(device, stream));
-    const int type = attn__type_of(tensor);
-    const int last = tensor->ndim - 1;
-    const int64_t n = last < 0 ? 1 : tensor->shape[last];
-    const int64_t step = last < 0 ? 1 : attn__stride(tensor, last);
-    int64_t index[MOST_RANK] = {0}, st[MOST_RANK];
-    for (int i = 0; i <= last; i++) {
-        if (tensor->shape[i] == 0) {
-            return ATTN_OK;
-        }
+    int64_t st[MOST_RANK];
+    attn__part part;
+    attn__own own;
+    attn__near near;
+    for (int i = 0; i < tensor->ndim; i++) {
         st[i] = attn__stride(tensor, i);
     }
+    if (!attn__part_first(&part, tensor->ndim, tensor->shape, PART)) {
+        return ATTN_OK;
+    }
     ATTN_TRY(attn__check_steps("tensor", tensor->ndim, tensor->shape, st));
-    char *at = (char *)tensor->data + tensor->byte_offset;
-    uint64_t first = 0;
     do {
-        row(at, type, step, n, distribution, seed, first);
-        first += (uint64_t)n;
-    } while (attn__next_row(tensor, index, &at));
+        attn__part_of(&part, tensor, &own);
+        ATTN_TRY(attn__stage_in(device, &own.t, 0, stream, &near));
+        fill(&near.own.t, distribution, seed, (uint64_t)part.first);
+        ATTN_TRY(attn__stage_out(device, &own.t, stream, &near));
+    } while (attn__part_next(&part));
     return ATTN_OK;
 }
