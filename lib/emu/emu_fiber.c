@@ -33,8 +33,7 @@ __asm__(".text\n"
 /* As if `entry` had been called (the stack 8 off 16) and had switched away at once. */
 void *attn__emu_fiber(void *top, void (*entry)(void)) {
     void **sp = top;
-    *--sp = NULL;
-    *--sp = NULL;
+    *--sp = NULL; /* where `entry` would return to */
     *--sp = (void *)entry;
     for (int i = 0; i < 6; i++) {
         *--sp = NULL;
