@@ -1,8 +1,10 @@
 /* device.c: the list of devices and opening one; memory and streams are in memory.c.
 
-   Who calls it: the public API. */
+   Who calls it: the public API. Two hosts, by name, and one table of drivers, whose devices are
+   named after them: "cuda:0", "emu:sm_80". */
 #define _POSIX_C_SOURCE 200809L
-#include "attn_int.h"
+#include "emu/emu_driver.h"
+#include "gpu_module.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -11,10 +13,12 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum { HOST = 1, MOST_THREADS = 1024, MOST_MISSING = 4 };
+enum { HOST = 1, MOST_THREADS = 1024, MOST_CHIPS = 64 };
 
 static const attn__engine *const hosts[] = {&attn__cpu, &attn__ref};
 enum { HOSTS = sizeof hosts / sizeof hosts[0] };
+static const attn__driver *const drivers[] = {&attn__cuda, &attn__hip, &attn__emu};
+enum { DRIVERS = sizeof drivers / sizeof drivers[0] };
 
 /* Asked of the system once: the bytes of memory, and the processor's name, or else the machine's
    architecture. */
@@ -57,7 +61,7 @@ static void describe(attn_device_info *info, const attn__engine *engine, int thr
 }
 
 int attn_device_list(attn_device_info *list, int capacity) {
-    attn_device_info all[HOSTS + MOST_MISSING];
+    attn_device_info all[HOSTS + MOST_CHIPS];
     int n = 0;
     if (capacity < 0) {
         return attn__fail(ATTN_INVALID, "capacity", "capacity is %d; 0 or more is allowed",
@@ -69,7 +73,10 @@ int attn_device_list(attn_device_info *list, int capacity) {
     for (int i = 0; i < HOSTS; i++) {
         describe(&all[n++], hosts[i], hosts[i] == &attn__cpu ? attn__cores() : 1, 0);
     }
-    n += attn__target_list(all + n);
+    for (int i = 0; i < DRIVERS; i++) {
+        const int room = HOSTS + MOST_CHIPS - n, there = drivers[i]->list(all + n, room);
+        n += there < room ? there : room;
+    }
     for (int i = 0; i < n && i < capacity; i++) { /* the first one's size is that of each */
         char *const at = (char *)list + (size_t)i * list->size;
         memcpy(at, &list->size, sizeof list->size);
@@ -78,22 +85,33 @@ int attn_device_list(attn_device_info *list, int capacity) {
     return n;
 }
 
-/* ATTN_DEVICE with the sentence that tells what is missing, or what there is. */
-static int no_device(const char *name) {
-    attn_device_info missing[MOST_MISSING];
-    const int n = attn__target_list(missing);
-    for (int i = 0; i < n; i++) {
-        if (strcmp(missing[i].name, name) == 0) {
-            return attn__fail(ATTN_DEVICE, "name", "device %s cannot be opened: %s", name,
-                              missing[i].missing);
+static const attn__driver *driver_of(const char *name) {
+    for (int i = 0; i < DRIVERS; i++) {
+        const size_t n = strlen(drivers[i]->name);
+        if (strncmp(name, drivers[i]->name, n) == 0 && name[n] == ':') {
+            return drivers[i];
         }
     }
-    return attn__fail(ATTN_DEVICE, "name", "there is no device \"%s\"; auto, cpu and ref are here",
-                      name);
+    return NULL;
 }
 
-static int read_threads(const attn_device_options *options, const attn__engine *engine,
-                        int *threads) {
+/* ATTN_DEVICE with what there is. */
+static int no_device(const char *name) {
+    attn_device_info all[HOSTS + MOST_CHIPS];
+    char names[512] = "auto";
+    all->size = sizeof *all;
+    const int n = attn_device_list(all, HOSTS + MOST_CHIPS);
+    for (int i = 0; i < n; i++) {
+        const size_t at = strlen(names);
+        if (!all[i].missing[0]) {
+            snprintf(names + at, sizeof names - at, ", %s", all[i].name);
+        }
+    }
+    return attn__fail(ATTN_DEVICE, "name", "there is no device \"%s\"; here are %s", name, names);
+}
+
+static int read_threads(const attn_device_options *options, const char *name,
+                        const attn__engine *engine, int *threads) {
     attn_device_options o = {.size = sizeof o};
     if (options) {
         ATTN_TRY(attn__struct_in(&o, sizeof o, options, "attn_device_options"));
@@ -102,9 +120,29 @@ static int read_threads(const attn_device_options *options, const attn__engine *
     if (o.threads < 0 || o.threads > most) {
         return attn__fail(ATTN_INVALID, "options.threads",
                           "options.threads is %d; device %s allows 0 (its default) to %d",
-                          o.threads, engine->name, most);
+                          o.threads, name, most);
     }
     *threads = o.threads ? o.threads : engine == &attn__cpu ? attn__cores() : 1;
+    return ATTN_OK;
+}
+
+static int open_host(attn_device *d) {
+    snprintf(d->name, sizeof d->name, "%s", d->engine->name);
+    d->kind = HOST;
+    if (d->engine != &attn__cpu) {
+        return ATTN_OK;
+    }
+    ATTN_TRY(attn__cpu_choose(&d->ops));
+    return attn__pool_new(d->threads, &d->pool);
+}
+
+static int open_chip(attn_device *d, const char *name) {
+    attn_device_info info = {.size = sizeof info};
+    ATTN_TRY(d->driver->open(name, &d->chip));
+    ATTN_TRY(d->driver->query(d->chip, &info));
+    snprintf(d->name, sizeof d->name, "%s", info.name);
+    d->kind = info.kind;
+    d->index = info.index;
     return ATTN_OK;
 }
 
@@ -114,29 +152,25 @@ int attn_device_open(const char *name, const attn_device_options *options, attn_
                           "device is NULL; a place for the handle is wanted");
     }
     *device = NULL;
-    const attn__engine *engine = NULL;
+    name = name && strcmp(name, "auto") != 0 ? name : "cpu";
+    const attn__driver *const driver = driver_of(name);
+    const attn__engine *engine = driver ? &attn__gpu : NULL;
     for (int i = 0; i < HOSTS && !engine; i++) {
-        const int first = !name || strcmp(name, "auto") == 0;
-        engine = first || strcmp(name, hosts[i]->name) == 0 ? hosts[i] : NULL;
+        engine = strcmp(name, hosts[i]->name) == 0 ? hosts[i] : NULL;
     }
     if (!engine) {
         return no_device(name);
     }
     int threads = 0;
-    const struct attn__tile_ops *ops = NULL;
-    ATTN_TRY(read_threads(options, engine, &threads));
-    if (engine == &attn__cpu) {
-        ATTN_TRY(attn__cpu_choose(&ops));
-    }
+    ATTN_TRY(read_threads(options, name, engine, &threads));
     attn_device *const d = attn__alloc(sizeof *d, "a device");
     if (!d) {
         return ATTN_MEMORY;
     }
-    *d = (attn_device){.refs = 1, .kind = HOST, .engine = engine, .threads = threads, .ops = ops};
-    snprintf(d->name, sizeof d->name, "%s", engine->name);
-    const int status = engine == &attn__cpu ? attn__pool_new(threads, &d->pool) : ATTN_OK;
+    *d = (attn_device){.refs = 1, .engine = engine, .threads = threads, .driver = driver};
+    const int status = driver ? open_chip(d, name) : open_host(d);
     if (status < 0) {
-        free(d);
+        attn_device_release(d);
         return status;
     }
     *device = d;
@@ -145,9 +179,14 @@ int attn_device_open(const char *name, const attn_device_options *options, attn_
 
 int attn_device_query(const attn_device *device, attn_device_info *info) {
     ATTN_TRY(attn__device_check(device));
-    attn_device_info all;
-    describe(&all, device->engine, device->threads,
-             __atomic_load_n(&device->used, __ATOMIC_RELAXED));
+    attn_device_info all = {.size = sizeof all};
+    const uint64_t used = __atomic_load_n(&device->used, __ATOMIC_RELAXED);
+    if (device->driver) {
+        ATTN_TRY(device->driver->query(device->chip, &all));
+        all.used = used;
+    } else {
+        describe(&all, device->engine, device->threads, used);
+    }
     return attn__struct_out(info, &all, sizeof all, "attn_device_info");
 }
 
@@ -162,6 +201,10 @@ void attn_device_release(attn_device *device) {
     if (device && __atomic_sub_fetch(&device->refs, 1, __ATOMIC_ACQ_REL) == 0) {
         if (device->pool) {
             attn__pool_free(device->pool);
+        }
+        if (device->chip) {
+            attn__code_close(device);
+            device->driver->close(device->chip);
         }
         free(device);
     }

@@ -70,6 +70,7 @@ typedef struct attn__target {
     int units;            /* SMs or CUs to fill; read from the chip where there is one */
     int xcds;
     int shared;           /* bytes of shared memory a block may have */
+    const struct attn__tile_row *tiles; /* target.h */
 } attn__target;
 const attn__target *attn__target_find(const char *name); /* target.c; NULL: there is none */
 
@@ -77,8 +78,10 @@ const attn__target *attn__target_find(const char *name); /* target.c; NULL: ther
 typedef struct attn__tile_size {
     int bm, bn, warps, stages;
 } attn__tile_size;
-/* Chosen by element type (attn_type) and compiled head sizes. */
-attn__tile_size attn__target_tile(const attn__target *target, int type, int d, int dv);
+typedef struct attn__tile_row attn__tile_row;
+/* Chosen by element type (attn_type), compiled head sizes, and rows that share K and V. */
+attn__tile_size attn__target_tile(const attn__target *target, int type, int d, int dv,
+                                  int64_t rows);
 
 extern const attn__driver attn__cuda, attn__hip; /* gpu_cuda.c, gpu_hip.c */
 int attn__cuda_version(void); /* of the driver, 12040 for 12.4; 0: there is none */

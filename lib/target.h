@@ -1,0 +1,17 @@
+/* target.h: the tables of target_*.c.
+
+   Who includes it: target.c and they. */
+#ifndef ATTN_TARGETS_H
+#define ATTN_TARGETS_H
+
+#include "gpu.h"
+
+/* For elements of so many bytes and head sizes up to `size`; in order of size, up to 256. */
+struct attn__tile_row {
+    int bytes, size;
+    attn__tile_size tile;
+};
+
+extern const attn__target attn__sm80, attn__sm90a, attn__gfx90a, attn__gfx942;
+
+#endif

@@ -1,0 +1,25 @@
+/* target_sm.c: NVIDIA's chips: A100 (sm_80), H100 and H200 (sm_90a).
+
+   Who calls it: target.c. Rows of a warp: 16 or 32. Shared memory has q, and K and V stages times:
+   (bm * D + stages * bn * (D + DV)) * bytes. */
+#include "target.h"
+
+static const attn__tile_row sm80_tiles[] = {
+    {2, 64, {128, 64, 4, 2}},  {2, 128, {128, 64, 8, 2}}, {2, 256, {128, 32, 8, 2}},
+    {4, 64, {64, 32, 4, 2}},   {4, 128, {64, 32, 4, 2}},  {4, 256, {64, 32, 4, 1}},
+};
+
+const attn__target attn__sm80 = {.name = "sm_80",
+                                 .compiler = "nvrtc",
+                                 .lanes = 32,
+                                 .units = 108,
+                                 .xcds = 1,
+                                 .shared = 163 << 10,
+                                 .tiles = sm80_tiles};
+const attn__target attn__sm90a = {.name = "sm_90a",
+                                  .compiler = "nvrtc",
+                                  .lanes = 32,
+                                  .units = 132,
+                                  .xcds = 1,
+                                  .shared = 227 << 10,
+                                  .tiles = sm80_tiles};
