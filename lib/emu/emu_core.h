@@ -69,6 +69,7 @@ typedef struct emu_core {
     struct emu_core *next; /* of the idle ones */
     const attn__emu_launch *launch;
     emu_options options;
+    int shift;          /* lanes of a warp: 1 << shift */
     int64_t block;
     int now;            /* the thread that runs */
     int live;           /* threads that have not ended */
@@ -93,7 +94,8 @@ typedef struct emu_core {
 
 enum { EMU_PENDING = 16 };
 
-extern _Thread_local emu_core *attn__emu_here;
+/* The core whose block this host thread runs. It is read at every step, hence without a call. */
+extern _Thread_local emu_core *attn__emu_here __attribute__((tls_model("initial-exec")));
 
 /* emu_warp.c: runs one block on this host thread; 0, or -1 with core->text. */
 int attn__emu_block_run(emu_core *core);

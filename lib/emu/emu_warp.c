@@ -28,7 +28,6 @@
 
 _Thread_local emu_core *attn__emu_here;
 
-static int lanes_of(const emu_core *c) { return c->launch->family->lanes; }
 static uint64_t all_of(int n) { return n == 64 ? ~0ull : (1ull << n) - 1; }
 static char *stack_of(const emu_core *c, int thread) {
     return c->stacks + (size_t)thread * EMU_STACK;
@@ -99,9 +98,8 @@ _Noreturn static void deadlock(emu_core *c) {
 
 /* The running thread cannot go on (waits or has ended); runs another. */
 static void next(emu_core *c, int warp) {
-    const int lanes = lanes_of(c);
     emu_warp *w = &c->warp[warp];
-    w->ready &= ~(1ull << c->now % lanes);
+    w->ready &= ~(1ull << (c->now & ((1 << c->shift) - 1)));
     if (!w->ready) {
         c->ready &= ~(1ull << warp);
         if (!c->ready) {
@@ -110,17 +108,18 @@ static void next(emu_core *c, int warp) {
         warp = pick(c, c->ready);
         w = &c->warp[warp];
     }
-    go(c, warp * lanes + pick(c, w->ready));
+    go(c, (warp << c->shift) + pick(c, w->ready));
 }
 
 /* -- Waiting ----------------------------------------------------------------------------------- */
 
 void attn__emu_meet(const char *name, void (*work)(void *const *lane), void *mine) {
     emu_core *const c = attn__emu_here;
-    const int lanes = lanes_of(c), warp = c->now / lanes, lane = c->now % lanes;
+    const int lanes = 1 << c->shift, warp = c->now >> c->shift, lane = c->now & (lanes - 1);
     emu_warp *const w = &c->warp[warp];
     const uint64_t all = all_of(lanes);
-    if (w->arrived && (w->work != work || strcmp(w->name, name) != 0)) {
+    if (w->arrived &&
+        (w->work != work || (w->name != name && strcmp(w->name, name) != 0))) {
         const int other = warp * lanes + __builtin_ctzll(w->arrived);
         attn__emu_fault(c->now, "is at %s, but thread %d of its warp at %s", name, other, w->name);
     }
@@ -141,10 +140,10 @@ void attn__emu_meet(const char *name, void (*work)(void *const *lane), void *min
 
 void attn__emu_block_sync(void) {
     emu_core *const c = attn__emu_here;
-    const int lanes = lanes_of(c), n = c->launch->threads;
+    const int lanes = 1 << c->shift, n = c->launch->threads;
     if (++c->at_barrier < n) {
         c->thread[c->now].waits = "block_sync";
-        next(c, c->now / lanes);
+        next(c, c->now >> c->shift);
         return;
     }
     c->at_barrier = 0;
@@ -176,12 +175,12 @@ _Noreturn static void run_thread(emu_core *c) {
     c->live--;
     c->thread[c->now].waits = NULL;
     if (c->live == 0) {
-        for (int i = 0; i < c->launch->threads / lanes_of(c); i++) {
+        for (int i = 0; i < c->launch->threads >> c->shift; i++) {
             attn__emu_own_flush(c, i);
         }
         leave(c);
     }
-    next(c, c->now / lanes_of(c));
+    next(c, c->now >> c->shift);
     __builtin_unreachable();
 }
 
@@ -198,7 +197,7 @@ static void first_main(void) {
 }
 
 static void start(emu_core *c, int first) {
-    const int n = c->launch->threads, lanes = lanes_of(c);
+    const int n = c->launch->threads, lanes = 1 << c->shift;
     for (; c->guarded < n; c->guarded++) {
         mprotect(stack_of(c, c->guarded), 4096, PROT_NONE);
     }
@@ -229,6 +228,7 @@ int attn__emu_block_run(emu_core *c) {
     c->random = (c->options.seed + 1) * 0x9e3779b97f4a7c15ull ^ ((uint64_t)c->block + 1) << 20;
     c->random += !c->random;
     const int first = c->options.order == ORDER_DESCENDING ? c->launch->threads - 1 : 0;
+    c->shift = __builtin_ctz((unsigned)c->launch->family->lanes);
     attn__emu_shared_reset(c);
     start(c, first);
     c->now = first;

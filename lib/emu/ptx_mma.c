@@ -10,7 +10,7 @@
            a3         g + 8     + 8      | + 4       d2, d3     row g + 8       2t, 2t+1
 
    Products of such numbers are exact in f32. The hardware's order of the sum is not documented; here
-   the k products are summed in order, then added to D. */
+   the products of even k are summed, those of odd k to them, all to D. */
 #include "ptx_int.h"
 
 #include "../attn_int.h"
@@ -25,15 +25,15 @@ typedef struct operands {
     unsigned b[2];
 } operands;
 
-typedef float vec __attribute__((vector_size(32), aligned(4)));
-typedef uint32_t bits __attribute__((vector_size(32), aligned(4)));
+typedef float vec __attribute__((vector_size(32)));
+typedef uint32_t bits __attribute__((vector_size(32)));
 typedef enum kind { F16, BF16, TF32 } kind;
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* 8 numbers of `kind`: 16 bits wide in the low halves, or words. */
-INLINE void widen(vec *to, const bits *from, kind k) {
-    bits x = *from;
+/* 8 numbers of `kind` in the low bits of 8 words. */
+INLINE void widen(float *to, const bits *words, kind k) {
+    bits x = *words;
     if (k == BF16) {
         x <<= 16;
     } else if (k == TF32) {
@@ -41,64 +41,70 @@ INLINE void widen(vec *to, const bits *from, kind k) {
     } else { /* the exponent's bias grows by 112: by a product, which is exact for subnormals, too */
         const bits sign = (x & 0x8000u) << 16, rest = (x & 0x7fffu) << 13;
         const bits special = (bits)(rest >= 0x0f800000u);
-        vec y;
-        memcpy(&y, &rest, sizeof y);
-        y *= 0x1p112f;
-        memcpy(&x, &y, sizeof x);
-        x |= (special & 0x7f800000u) | sign;
+        x = (bits)((vec)rest * 0x1p112f) | (special & 0x7f800000u) | sign;
     }
     memcpy(to, &x, sizeof x);
 }
 
-/* Two rows of registers, 4 words each, to 16 (or 8) numbers in the order of k. */
-INLINE void unpack(float *to, const uint32_t *words, kind k, int n) {
-    for (int i = 0; i < n; i += 8) {
-        bits x;
-        for (int j = 0; j < 8; j++) {
-            x[j] = k == TF32 ? words[i + j] : words[(i + j) / 2] >> 16 * (j & 1) & 0xffffu;
-        }
-        vec y;
-        widen(&y, &x, k);
-        memcpy(to + i, &y, sizeof y);
+/* Words as registers hold them, to numbers: word i to to[i], or its halves to to[i] and to[i + 8]. */
+INLINE void unpack(float *to, const uint32_t *words, kind k) {
+    bits low, high;
+    memcpy(&low, words, sizeof low);
+    if (k != TF32) {
+        high = low >> 16;
+        low &= 0xffffu;
+        widen(to + 8, &high, k);
     }
+    widen(to, &low, k);
+}
+
+/* Four rows of A times B, in the order in which unpack leaves k. */
+INLINE void four_rows(float d[4][N], float a[4][16], float b[16][N], int depth) {
+    vec sum[4] = {{0}}, row;
+    for (int j = 0; j < depth; j++) {
+        memcpy(&row, b[j], sizeof row);
+        for (int i = 0; i < 4; i++) {
+            sum[i] += row * a[i][j];
+        }
+    }
+    memcpy(d, sum, sizeof sum);
 }
 
 INLINE void multiply(void *const *lane, kind k) {
     const int depth = k == TF32 ? 8 : 16;
-    uint32_t a_words[M][8], b_words[N][8];
+    uint32_t a_words[M][8], b_words[8][N];
     float a[M][16], b[16][N], d[M][N];
     for (int l = 0; l < LANES; l++) {
         const operands *const o = lane[l];
         const int g = l / 4, t = l % 4;
-        for (int e = 0; e < 4; e++) {
-            a_words[g + (e & 1) * 8][t + (e >> 1) * 4] = o->a[e];
-        }
-        b_words[g][t] = o->b[0];
-        b_words[g][t + 4] = o->b[1];
+        a_words[g][t] = o->a[0];
+        a_words[g + 8][t] = o->a[1];
+        a_words[g][t + 4] = o->a[2];
+        a_words[g + 8][t + 4] = o->a[3];
+        b_words[t][g] = o->b[0];
+        b_words[t + 4][g] = o->b[1];
     }
     for (int i = 0; i < M; i++) {
-        unpack(a[i], a_words[i], k, depth);
+        unpack(a[i], a_words[i], k);
     }
-    for (int j = 0; j < N; j++) {
-        float column[16];
-        unpack(column, b_words[j], k, depth);
-        for (int i = 0; i < depth; i++) {
-            b[i][j] = column[i];
+    for (int i = 0; i < 8; i++) {
+        float two[16];
+        unpack(two, b_words[i], k);
+        memcpy(b[i], two, sizeof b[i]);
+        if (k != TF32) {
+            memcpy(b[i + 8], two + 8, sizeof b[i]);
         }
     }
-    for (int i = 0; i < M; i++) {
-        vec sum = {0}, row;
-        for (int j = 0; j < depth; j++) {
-            memcpy(&row, b[j], sizeof row);
-            sum += row * a[i][j];
-        }
-        memcpy(d[i], &sum, sizeof sum);
+    for (int i = 0; i < M; i += 4) {
+        four_rows(&d[i], &a[i], b, depth);
     }
     for (int l = 0; l < LANES; l++) {
         const operands *const o = lane[l];
-        for (int r = 0; r < 4; r++) {
-            *o->d[r] += d[l / 4 + (r >> 1) * 8][l % 4 * 2 + (r & 1)];
-        }
+        const float *const upper = &d[l / 4][l % 4 * 2], *const lower = &d[l / 4 + 8][l % 4 * 2];
+        *o->d[0] += upper[0];
+        *o->d[1] += upper[1];
+        *o->d[2] += lower[0];
+        *o->d[3] += lower[1];
     }
     attn__emu_matrix(2ull * M * N * (unsigned)depth);
 }
