@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* A split has so many steps of keys at least; attn_clear and attn_combine have so many warps. */
-enum { SPLIT_STEPS = 2, ALONE_WARPS = 4 };
+enum { SPLIT_STEPS = 2, ALONE_WARPS = 4, MOST_BLOCKS = 1 << 30 };
 
 /* A kernel that a run launches. */
 typedef struct kernel {

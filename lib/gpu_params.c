@@ -90,6 +90,7 @@ static void fill_numbers(attn_params *a, const attn__problem *p) {
     a->batch = (i32)p->batch;
     a->scale = (float)p->scale;
     a->seed = p->seed;
+    a->seed_at = (u64)(uintptr_t)p->seed_at;
     a->drop_threshold = p->drop_threshold;
     a->drop_offset = p->offset;
     a->drop_factor = p->drop_factor;
