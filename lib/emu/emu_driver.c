@@ -24,6 +24,8 @@ static const struct kind {
 } kinds[] = {
     {"sm_80", 80, &attn__emu_ptx, 108, 163 << 10},
     {"sm_90a", 90, &attn__emu_ptx, 132, 227 << 10},
+    {"gfx90a", 0x90a, &attn__emu_gcn, 110, 64 << 10}, /* one of the two chips of an MI250X */
+    {"gfx942", 0x942, &attn__emu_gcn, 304, 64 << 10},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
