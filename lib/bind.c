@@ -114,7 +114,17 @@ static int bind_tensor(const place *at, const attn_tensor *t, int planning, attn
     }
     const char *const data = planning || !count ? NULL : (const char *)t->data + t->byte_offset;
     if (s->rank == 0) {
-        return planning ? ATTN_OK : bind_number(at, attn__get(data, type), to);
+        char element[8];
+        if (planning) {
+            return ATTN_OK;
+        }
+        if (at->device) { /* of a chip with its own memory this waits */
+            ATTN_TRY(
+                attn__device_read(at->device, element, data, (uint64_t)attn__type_bytes(type)));
+        } else {
+            memcpy(element, data, (size_t)attn__type_bytes(type));
+        }
+        return bind_number(at, attn__get(element, type), to);
     }
     to->type = type;
     to->data = data;

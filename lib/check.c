@@ -1,11 +1,14 @@
 /* check.c: ATTN_CHECK=1: what lies in memory is validated instead of clamped.
 
-   Who calls it: problem.c at a run. Without it a bad number gives wrong rows, never an access
-   outside: attn__sequence clamps lengths, engines pass over blocks that are not there, and a load
-   clamps an i32 to its declared bounds. */
+   Who calls it: problem.c at a run. Memory that is not the host's is waited for and copied. Without
+   it a bad number gives wrong rows, never an access outside: attn__sequence clamps lengths, engines
+   pass over blocks that are not there, and a load clamps an i32 to its declared bounds. */
 #include "expr.h"
+#include "gpu.h"
+#include "stage.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* One side: offsets rise within 0..T, no sequence is longer than N, none uses more than it has. */
 static int check_side(const attn__problem *p, int is_q) {
@@ -103,7 +106,7 @@ static int check_bounds(const attn__symbol *symbol, const attn__bound *t) {
     return ATTN_OK;
 }
 
-int attn__check_memory(const attn__problem *p) {
+static int check_near(const attn__problem *p) {
     const attn_graph *const g = &p->variant->graph;
     ATTN_TRY(check_side(p, 1));
     ATTN_TRY(check_side(p, 0));
@@ -114,4 +117,84 @@ int attn__check_memory(const attn__problem *p) {
         }
     }
     return ATTN_OK;
+}
+
+/* -- Copies of what a device has --------------------------------------------------------------- */
+
+enum { HOST = 1, MOST_COPIES = 6 + ATTN__MAX_SYMBOLS };
+typedef struct copies {
+    attn_device *device;
+    attn__near near[MOST_COPIES];
+    int n;
+} copies;
+
+/* A copy of a tensor in the device's memory; its strides come into st. NULL stays NULL. */
+static int bring(copies *c, int type, int rank, const int64_t *n, int64_t *st, const void *data,
+                 const char **to) {
+    attn_tensor t = {.data = (void *)(uintptr_t)data,
+                     .device = {c->device->kind, c->device->index},
+                     .ndim = rank,
+                     .dtype = {(uint8_t)(type & 255), (uint8_t)(type >> 8), 1},
+                     .shape = (int64_t *)(uintptr_t)n,
+                     .strides = st};
+    attn__near *const near = &c->near[c->n];
+    if (!data) {
+        return ATTN_OK;
+    }
+    ATTN_TRY(attn__stage_in(c->device, &t, 1, NULL, near));
+    c->n++;
+    *to = near->own.t.data;
+    for (int i = 0; i < rank; i++) {
+        st[i] = near->own.strides[i];
+    }
+    return ATTN_OK;
+}
+
+static int bring_ints(copies *c, int64_t n, int64_t *st, const int32_t **data) {
+    const char *to = NULL;
+    ATTN_TRY(bring(c, ATTN_I32, 1, &n, st, *data, &to));
+    *data = (const int32_t *)(const void *)to;
+    return ATTN_OK;
+}
+
+static int bring_view(copies *c, attn__view *v) {
+    const char *to = NULL;
+    ATTN_TRY(bring(c, v->type, 4, v->n, v->st, v->data, &to));
+    v->data = (char *)(uintptr_t)to;
+    return ATTN_OK;
+}
+
+static int bring_all(copies *c, attn__problem *p) {
+    const attn_graph *const g = &p->variant->graph;
+    ATTN_TRY(c->device->driver->wait(c->device->chip));
+    ATTN_TRY(bring_ints(c, p->B + 1, &p->q_offsets_st, &p->q_offsets));
+    ATTN_TRY(bring_ints(c, p->B + 1, &p->k_offsets_st, &p->k_offsets));
+    ATTN_TRY(bring_ints(c, p->B, &p->q_used_st, &p->q_used));
+    ATTN_TRY(bring_ints(c, p->B, &p->k_used_st, &p->k_used));
+    ATTN_TRY(bring_view(c, &p->block_counts));
+    ATTN_TRY(bring_view(c, &p->block_indices));
+    for (int i = 0; i < g->n_symbols; i++) {
+        attn__bound *const b = &p->bound[i];
+        if (g->symbol[i].bounded && g->symbol[i].rank) {
+            ATTN_TRY(bring(c, b->type, g->symbol[i].rank, b->n, b->st, b->data, &b->data));
+        }
+    }
+    return ATTN_OK;
+}
+
+int attn__check_memory(const attn_device *device, const attn__problem *p) {
+    attn__problem near = *p;
+    attn__bound bound[ATTN__MAX_SYMBOLS];
+    copies c = {.device = (attn_device *)(uintptr_t)device};
+    if (device->kind == HOST) {
+        return check_near(p);
+    }
+    memcpy(bound, p->bound, (size_t)p->variant->graph.n_symbols * sizeof *bound);
+    near.bound = bound;
+    int status = bring_all(&c, &near);
+    status = status < 0 ? status : check_near(&near);
+    while (c.n > 0) {
+        attn__stage_drop(&c.near[--c.n]);
+    }
+    return status;
 }

@@ -326,5 +326,5 @@ int attn__problem_new(const attn_device *device, int direction, const attn_call 
     ATTN_TRY(check_promise(problem));
     ATTN_TRY(attn__check_aliases(problem));
     const char *const check = getenv("ATTN_CHECK");
-    return check && strcmp(check, "1") == 0 ? attn__check_memory(problem) : ATTN_OK;
+    return check && strcmp(check, "1") == 0 ? attn__check_memory(device, problem) : ATTN_OK;
 }
