@@ -81,9 +81,6 @@ int attn__stream_check(const attn_device *device, const void *stream);
 /* A few bytes of the device's memory; waits for all that a chip was given. */
 int attn__device_read(const attn_device *device, void *to, const void *from, uint64_t bytes);
 
-/* -- target.c: the kinds of chips that this version cannot use --------------------------------- */
-int attn__target_list(attn_device_info *list); /* at most 4; returns how many */
-
 /* -- problem.c: a call, checked and resolved --------------------------------------------------- */
 /* Axes [batch][head][row][element]; packed tensors have n[0] = 1 and st[0] = 0. Strides in
    elements. Absent tensors have type 0. */
@@ -192,7 +189,7 @@ typedef struct attn__engine {
                void *stream);
     void (*release)(attn_plan *plan); /* frees plan->state */
 } attn__engine;
-extern const attn__engine attn__cpu, attn__ref; /* cpu.c, ref.c */
+extern const attn__engine attn__cpu, attn__ref, attn__gpu; /* cpu.c, ref.c, gpu.c */
 
 /* plan_info.c: blocks of one head of the longest sequence, and its visible pairs. */
 typedef struct attn__counts {
