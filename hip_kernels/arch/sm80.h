@@ -76,8 +76,7 @@ typedef struct ring_hold {
     int nothing;
 } ring_hold;
 
-/* Byte of chunk c of row r where a row has `chunks`; r % 8 may come from another row of the same
-   rest, so that it is computed once. */
+/* Byte of chunk c of row r where a row has `chunks`. */
 DEV u32 chunk_at(int r, int c, int chunks) {
     const int x = chunks % 8 == 0 ? r % 8 : r / 2 % 4;
     return (u32)(r * chunks + (c ^ x)) * 16;
@@ -98,25 +97,40 @@ DEV b128 load_elements(u64 from, int n) {
     return x;
 }
 
-/* Rows row .. row + rows of `from` to shared memory at `to`. */
-DEV void ring_rows(u32 to, const tile_rows *from, int row, int rows, int chunks, int packed) {
-    UNROLL for (int first = 0; first < rows * chunks; first += ATTN_THREADS) {
-        const int i = first + thread_id(), r = i / chunks, c = i % chunks;
-        if (rows * chunks % ATTN_THREADS != 0 && i >= rows * chunks) {
-            break;
+/* n elements at `source` to the chunk at `place`; n may be out of range. */
+DEV void ring_chunk(u32 place, const tile_rows *from, u64 source, int n) {
+    n = n < 0 ? 0 : n > CHUNK ? CHUNK : n;
+    if (from->vec) {
+        cp_async_16(place, n ? source : from->data, n * ATTN_BYTES);
+    } else {
+        shared_store_b128(place, load_elements(source, n));
+    }
+}
+
+/* Rows row .. row + rows of `from` to shared memory at `to`. A thread has the same chunk of every
+   `step`-th row, so that its addresses follow one another; some threads may be left over. */
+DEV void ring_rows(u32 to, const tile_rows *from, int row, int rows, int chunks) {
+    const int step = ATTN_THREADS / chunks, r = thread_id() / chunks, c = thread_id() % chunks;
+    const int columns = from->cols - c * CHUNK;
+    u64 source = from->data + (u64)((i64)(row + r) * from->n) + (u64)c * 16;
+    UNROLL for (int first = 0; first < rows; first += step) {
+        if (r < step && (rows % step == 0 || first + r < rows)) {
+            const int n = row + first + r < from->rows ? columns : 0;
+            ring_chunk(to + chunk_at(first + r, c, chunks), from, source, n);
         }
-        const int at = row + r;
-        int n = at < from->rows ? from->cols - c * CHUNK : 0;
-        n = n < 0 ? 0 : n > CHUNK ? CHUNK : n;
-        const i64 n_at = packed && from->pack > 1 ? at / from->pack : at;
-        const i64 h_at = packed && from->pack > 1 ? at % from->pack : 0;
+        source += (u64)(step * from->n);
+    }
+    cp_async_commit();
+}
+
+/* The same of q, whose rows may be packed: row r / pack of head r % pack. */
+DEV void ring_packed(const tile_rows *from, int row) {
+    ROLLED for (int i = thread_id(); i < ATTN_BM * CHUNKS_K; i += ATTN_THREADS) {
+        const int r = i / CHUNKS_K, c = i % CHUNKS_K, at = row + r;
+        const i64 n_at = at / from->pack, h_at = at % from->pack;
         const u64 source = from->data + (u64)(n_at * from->n + h_at * from->h) + (u64)c * 16;
-        const u32 place = to + chunk_at(r, c, chunks);
-        if (from->vec) {
-            cp_async_16(place, n ? source : from->data, n * ATTN_BYTES);
-        } else {
-            shared_store_b128(place, load_elements(source, n));
-        }
+        ring_chunk(SHARED_Q + chunk_at(r, c, CHUNKS_K), from, source,
+                   at < from->rows ? from->cols - c * CHUNK : 0);
     }
     cp_async_commit();
 }
@@ -124,11 +138,11 @@ DEV void ring_rows(u32 to, const tile_rows *from, int row, int rows, int chunks,
 DEV void ring_load(ring_hold *h, int what, int stage, const tile_rows *from, int row) {
     (void)h;
     if (what == RING_Q) {
-        ring_rows(SHARED_Q, from, row, ATTN_BM, CHUNKS_K, 1);
+        ring_packed(from, row);
     } else if (what == RING_K) {
-        ring_rows(SHARED_K + (u32)stage * STAGE_K, from, row, ATTN_BN, CHUNKS_K, 0);
+        ring_rows(SHARED_K + (u32)stage * STAGE_K, from, row, ATTN_BN, CHUNKS_K);
     } else {
-        ring_rows(SHARED_V + (u32)stage * STAGE_V, from, row, ATTN_BN, CHUNKS_V, 0);
+        ring_rows(SHARED_V + (u32)stage * STAGE_V, from, row, ATTN_BN, CHUNKS_V);
     }
 }
 DEV void ring_land(ring_hold *h, int what, int stage) {
