@@ -134,7 +134,7 @@ TEST_CASE("a product of one element of each operand comes where the table says")
 static float dot(int chip, int type, const std::vector<float> &a, const std::vector<float> &b,
                  float c) {
     wave w;
-    for (int k = 0; k < (int)a.size(); k++) {
+    for (int k = 0; k < (int)b.size(); k++) {
         place at = type == GCN_F32 ? place{0, 32 * k, 0} : place{k / 2 % 2, k / 4 * 32, k % 2};
         put(w.a, at, type, a[k]);
         put(w.b, at, type, b[k]);
@@ -159,6 +159,14 @@ TEST_CASE("gfx90a takes 16-bit subnormals as 0, gfx942 does not") {
     // What comes out, and what is added to.
     CHECK(dot(GCN_942, GCN_BF16, {0x1p-70f}, {0x1p-70f}, 0) == 0x1p-140f);
     CHECK(dot(GCN_90A, GCN_BF16, {0x1p-70f}, {0x1p-70f}, 0) == 0);
+    CHECK(dot(GCN_942, GCN_BF16, {0x1p-63f}, {-0x1p-63f}, 0x1.8p-126f) == 0x1p-127f);
+    CHECK(dot(GCN_90A, GCN_BF16, {0x1p-63f}, {-0x1p-63f}, 0x1.8p-126f) == 0);
+    // The sum of a pair, and of two pairs: 2^-127 on the way.
+    std::vector<float> small(4, 0x1p-63f);
+    CHECK(dot(GCN_942, GCN_BF16, small, {-0x1p-63f, 0x1.8p-63f, 0x1p-63f}, 0) == 0x1.8p-126f);
+    CHECK(dot(GCN_90A, GCN_BF16, small, {-0x1p-63f, 0x1.8p-63f, 0x1p-63f}, 0) == 0x1p-126f);
+    CHECK(dot(GCN_942, GCN_BF16, small, {-0x1p-63f, 0, 0x1.8p-63f}, 0x1p-126f) == 0x1.8p-126f);
+    CHECK(dot(GCN_90A, GCN_BF16, small, {-0x1p-63f, 0, 0x1.8p-63f}, 0x1p-126f) == 0x1p-126f);
     CHECK(dot(GCN_942, GCN_F16, {0}, {0}, 0x1p-130f) == 0x1p-130f);
     CHECK(dot(GCN_90A, GCN_F16, {0}, {0}, 0x1p-130f) == 0);
     // f32 keeps them on both.
@@ -190,6 +198,10 @@ TEST_CASE("sums of 16-bit products are rounded as the chip does") {
     CHECK(dot(GCN_942, GCN_F16, {1}, {1}, -0x1p-26f) == 1 - 0x1p-24f);
     CHECK(dot(GCN_942, GCN_F16, {1}, {1}, 0x1p-25f) == 1);
     CHECK(dot(GCN_90A, GCN_F16, {1}, {1}, -0x1p-26f) == 1);
+    // So is their sum, to 2^-31: here from a tie, which would go up, to below it.
+    CHECK(dot(GCN_942, GCN_F16, {0x1p-12f, 0x1p-20f}, {-0x1p-12f, -0x1p-13f}, 1 + 0x1p-22f) ==
+          1 + 0x1p-23f);
+    CHECK(dot(GCN_942, GCN_F16, {0x1p-12f}, {-0x1p-12f}, 1 + 0x1p-22f) == 1 + 0x1p-22f);
     CHECK(dot(GCN_942, GCN_F16, {-0x1p-15f}, {0x1p-15f}, 1) == 1);
     CHECK(dot(GCN_942, GCN_F16, {-0x1p-12f}, {0x1p-12f}, 1) == 1 - 0x1p-24f);
 }
@@ -223,6 +235,12 @@ TEST_CASE("NaN and infinity reach their row and column alone") {
             CHECK(w.d[39][0] == 1); // D[4][7]
             CHECK(std::isnan(w.d[6][3]));
             CHECK(w.d[38][0] == 0);
+            wave edge;
+            put(edge.a, {0, 31, 0}, type, 1);
+            put(edge.b, {0, 31, 0}, type, nan_); // B[0][31]
+            edge.run(chip, type, 32);
+            CHECK(std::isnan(edge.d[63][15])); // D[31][31]
+            CHECK(edge.d[62][15] == 0);
         }
         CHECK(dot(chip, GCN_BF16, {0x1p100f}, {0x1p100f}, 0) == inf);
         CHECK(dot(chip, GCN_BF16, {0x1p100f}, {-0x1p100f}, 0) == -inf);
@@ -338,7 +356,7 @@ TEST_CASE("v_exp_f32 and v_rcp_f32: 1 ulp, subnormals are 0") {
     CHECK(attn__gcn_exp2(0x1p-130f) == 1);
     CHECK(attn__gcn_rcp(4) == 0.25f);
     CHECK(attn__gcn_rcp(0) == inf);
-    CHECK(attn__gcn_rcp(-0x1p-130f) == -inf);
+    CHECK(attn__gcn_rcp(-0x1.8p-127f) == -inf);
     CHECK(attn__gcn_rcp(0x1.8p126f) == 0);
     CHECK(attn__gcn_rcp(inf) == 0);
     CHECK(std::isnan(attn__gcn_rcp(nan_)));

@@ -34,7 +34,14 @@ typedef struct gcn_operand {
 } gcn_operand;
 
 /* -- Reading operands -------------------------------------------------------------------------- */
-static float flushed(float x) { return fabsf(x) < 0x1p-126f ? x * 0 : x; }
+/* A subnormal number's sign alone. */
+static inline float flushed(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    u &= (u & 0x7f800000u) == 0 ? 0x80000000u : 0xffffffffu;
+    memcpy(&x, &u, 4);
+    return x;
+}
 
 /* A 16-bit number; its significand has 10 fractional bits. Zero has no exponent of its own: the
    smallest there is, so that it never is the largest of a sum. */
@@ -59,7 +66,7 @@ static void read_16(gcn_operand *to, int k, int i, uint16_t x, int type, int flu
 static void read_operand(gcn_operand *to, const gcn_mfma *x, const uint32_t *const *lane) {
     int wide = x->type == GCN_F32 ? 1 : 4;
 
-    memset(to->odd, 0, sizeof to->odd);
+    memset(to, 0, sizeof *to); /* columns that there are not, too */
     for (int l = 0; l < GCN_LANES; l++) {
         int i = l % x->n, k = l / x->n * wide;
 
@@ -75,20 +82,27 @@ static void read_operand(gcn_operand *to, const gcn_mfma *x, const uint32_t *con
 }
 
 /* -- Sums: c[j] += a[k][i] b[k][j] over k, for all columns j of a row i ------------------------- */
-static void sum_f32(float *c, const gcn_operand *a, const gcn_operand *b, int i, int n, int k) {
+/* All that the emulator computes is here: loops of a fixed number of columns, for vectors. */
+#if defined(__x86_64__) && defined(__gnu_linux__)
+#define VECTORS __attribute__((target_clones("avx2", "default")))
+#else
+#define VECTORS
+#endif
+
+VECTORS static void sum_f32(float *c, const gcn_operand *a, const gcn_operand *b, int i, int k) {
     for (int t = 0; t < k; t++) {
-        for (int j = 0; j < n; j++) {
+        for (int j = 0; j < MOST_N; j++) {
             c[j] = fmaf(a->f[t][i], b->f[t][j], c[j]);
         }
     }
 }
 
-static void sum_pairs(float *c, const gcn_operand *a, const gcn_operand *b, int i, int n, int k) {
-    for (int j = 0; j < n; j++) {
+VECTORS static void sum_pairs(float *c, const gcn_operand *a, const gcn_operand *b, int i, int k) {
+    for (int j = 0; j < MOST_N; j++) {
         c[j] = flushed(c[j]);
     }
     for (int t = 0; t < k; t += 4) {
-        for (int j = 0; j < n; j++) {
+        for (int j = 0; j < MOST_N; j++) {
             float p0 = flushed(a->f[t][i] * b->f[t][j]);
             float p1 = flushed(a->f[t + 1][i] * b->f[t + 1][j]);
             float p2 = flushed(a->f[t + 2][i] * b->f[t + 2][j]);
@@ -112,62 +126,69 @@ static float sum_unusual(float c, const gcn_operand *a, const gcn_operand *b, in
     return (float)sum;
 }
 
-/* x 2^shift for shift <= 0, toward minus infinity; 2^shift for a double. */
-static int64_t floored(int64_t x, int shift) { return x >> (shift < -63 ? 63 : -shift); }
-static double power(int shift) {
-    uint64_t bits = (uint64_t)(shift + 1023) << 52;
+/* The sums of eight products each, in units of 2^(top - 24). */
+VECTORS static void sum_cut(int32_t *sum, int32_t *top, const gcn_operand *a, const gcn_operand *b,
+                            int i, int t) {
+    for (int j = 0; j < MOST_N; j++) {
+        top[j] = -1000;
+        sum[j] = 0;
+    }
+    for (int s = t; s < t + 8; s++) {
+        for (int j = 0; j < MOST_N; j++) {
+            int32_t e = a->e[s][i] + b->e[s][j];
+            top[j] = e > top[j] ? e : top[j];
+        }
+    }
+    for (int s = t; s < t + 8; s++) {
+        for (int j = 0; j < MOST_N; j++) {
+            int32_t p = a->m[s][i] * b->m[s][j]; /* 20 fractional bits, below 4 */
+            int32_t shift = top[j] - a->e[s][i] - b->e[s][j];
+            int32_t size = (p < 0 ? -p : p) * 16 >> (shift > 31 ? 31 : shift);
+            sum[j] += p < 0 ? -size : size;
+        }
+    }
+}
+
+static inline double power_of_2(int64_t e) {
+    uint64_t bits = (uint64_t)(e + 1023) << 52;
     double x;
 
     memcpy(&x, &bits, 8);
     return x;
 }
 
-/* sum 2^(top - 24) + c, both cut to below the larger one's leading bit, rounded once. */
-static float add_fixed(int32_t sum, int top, float c) {
-    uint32_t bits;
-    memcpy(&bits, &c, 4);
-    int field = bits >> 23 & 255, e = (field == 0 ? 1 : field) - 127;
-    int64_t part = (bits & 0x7fffff) | (uint32_t)(field != 0) << 23;
-    int most = top > e ? top : e;
-    int64_t total = floored((int64_t)sum * 128, top - most);
-
-    part = bits >> 31 ? -part : part;
-    total += floored(part * 2, e - most) * 128;
-    return total == 0 ? 0 : (float)((double)total * power(most - 31));
+/* c += sum 2^(top - 24), both cut to below the larger one's leading bit, rounded once. */
+VECTORS static void add_cut(float *c, const int32_t *sum, const int32_t *top) {
+    for (int j = 0; j < MOST_N; j++) {
+        uint32_t u;
+        memcpy(&u, &c[j], 4);
+        int32_t field = (int32_t)(u >> 23 & 255), e = (field == 0 ? 1 : field) - 127;
+        int32_t most = top[j] > e ? top[j] : e;
+        double total = floor(sum[j] * power_of_2(top[j] - most + 7)) +
+                       floor(c[j] * power_of_2(24 - most)) * 128;
+        c[j] = (float)(total * power_of_2(most - 31));
+    }
 }
 
-static void sum_fixed(float *c, const gcn_operand *a, const gcn_operand *b, int i, int n, int k) {
-    int32_t top[MOST_N], sum[MOST_N];
-
+static void sum_fixed(float *c, const gcn_operand *a, const gcn_operand *b, int i, int k) {
     for (int t = 0; t < k; t += 8) {
-        for (int j = 0; j < n; j++) {
-            top[j] = -1000;
-            sum[j] = 0;
-        }
-        for (int s = t; s < t + 8; s++) {
-            for (int j = 0; j < n; j++) {
-                int32_t e = a->e[s][i] + b->e[s][j];
-                top[j] = e > top[j] ? e : top[j];
+        int32_t top[MOST_N], sum[MOST_N];
+        float old[MOST_N];
+
+        memcpy(old, c, sizeof old);
+        sum_cut(sum, top, a, b, i, t);
+        add_cut(c, sum, top);
+        for (int j = 0; j < MOST_N; j++) {
+            if (a->odd[i] | b->odd[j] | !isfinite(old[j]) | (top[j] >= 126)) {
+                c[j] = sum_unusual(old[j], a, b, i, j, t);
             }
-        }
-        for (int s = t; s < t + 8; s++) {
-            for (int j = 0; j < n; j++) {
-                int32_t p = a->m[s][i] * b->m[s][j]; /* 20 fractional bits, below 4 */
-                int32_t shift = top[j] - a->e[s][i] - b->e[s][j];
-                int32_t size = (p < 0 ? -p : p) * 16 >> (shift > 31 ? 31 : shift);
-                sum[j] += p < 0 ? -size : size;
-            }
-        }
-        for (int j = 0; j < n; j++) {
-            int odd = a->odd[i] | b->odd[j] | !isfinite(c[j]) | (top[j] >= 126);
-            c[j] = odd ? sum_unusual(c[j], a, b, i, j, t) : add_fixed(sum[j], top[j], c[j]);
         }
     }
 }
 
 /* -- The instruction --------------------------------------------------------------------------- */
 void attn__gcn_mfma(const gcn_mfma *x) {
-    void (*const sum)(float *, const gcn_operand *, const gcn_operand *, int, int, int) =
+    void (*const sum)(float *, const gcn_operand *, const gcn_operand *, int, int) =
         x->type == GCN_F32 ? sum_f32 : x->chip == GCN_90A ? sum_pairs : sum_fixed;
     gcn_operand a, b;
     int groups = GCN_LANES / x->n, k = groups * (x->type == GCN_F32 ? 1 : 4);
@@ -177,12 +198,12 @@ void attn__gcn_mfma(const gcn_mfma *x) {
     for (int i = 0; i < x->n; i++) {
         int r = i / (4 * groups) * 4 + i % 4;
         float *const *lane = x->d + i / 4 % groups * x->n;
-        float c[MOST_N];
+        float c[MOST_N] = {0};
 
         for (int j = 0; j < x->n; j++) {
             c[j] = lane[j][r];
         }
-        sum(c, &a, &b, i, x->n, k);
+        sum(c, &a, &b, i, k);
         for (int j = 0; j < x->n; j++) {
             lane[j][r] = c[j];
         }
