@@ -117,8 +117,9 @@ int attn__cuda_prepare(attn__chip *chip, attn__module *module, const char *kerne
 int attn__cuda_launch(attn__chip *chip, attn__module *module, const char *kernel, int64_t blocks,
                       int threads, int shared, const void *params, size_t bytes, void *stream) {
     void *function;
-    /* 1 and 2 mark address and size of the parameters, 0 the end. */
-    void *extra[] = {(void *)1, (void *)(uintptr_t)params, (void *)2, &bytes, NULL};
+    void *values[] = {
+        (void *)(uintptr_t)params}; /* the driver takes as many bytes as a kernel has */
+    (void)bytes;
     if (blocks == 0) {
         return ATTN_OK;
     }
@@ -130,7 +131,7 @@ int attn__cuda_launch(attn__chip *chip, attn__module *module, const char *kernel
     int status = find_kernel(module, kernel, shared, &function);
     if (status == ATTN_OK) {
         const int code = cu.launch(function, (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1,
-                                   (unsigned)shared, stream, NULL, extra);
+                                   (unsigned)shared, stream, values, NULL);
         status = code ? attn__cuda_fail(code, kernel) : ATTN_OK;
     }
     attn__cuda_leave(0, NULL);
