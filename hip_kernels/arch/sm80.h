@@ -97,40 +97,56 @@ DEV b128 load_elements(u64 from, int n) {
     return x;
 }
 
-/* n elements at `source` to the chunk at `place`; n may be out of range. */
-DEV void ring_chunk(u32 place, const tile_rows *from, u64 source, int n) {
-    n = n < 0 ? 0 : n > CHUNK ? CHUNK : n;
-    if (from->vec) {
-        cp_async_16(place, n ? source : from->data, n * ATTN_BYTES);
-    } else {
-        shared_store_b128(place, load_elements(source, n));
-    }
+/* The byte `further` chunks on from chunk 0 or 1 of a row, whose byte is `at`: what was permuted is
+   the lowest bits of the chunk's number. `further` is an even constant. */
+DEV u32 chunk_after(u32 at, int further, int chunks) {
+    const int group = chunks % 8 == 0 ? 8 : 4;
+    return (at ^ (u32)(further % group * 16)) + (u32)(further / group * group * 16);
 }
 
-/* Rows row .. row + rows of `from` to shared memory at `to`. A thread has the same chunk of every
-   `step`-th row, so that its addresses follow one another; some threads may be left over. */
-DEV void ring_rows(u32 to, const tile_rows *from, int row, int rows, int chunks) {
+/* Elements of chunk c that row `at` of `from` has. */
+DEV int chunk_of(const tile_rows *from, int at, int c) {
+    const int n = at < from->rows ? from->cols - c * CHUNK : 0;
+    return n < 0 ? 0 : n > CHUNK ? CHUNK : n;
+}
+
+/* Rows row .. row + rows of `from`, 16 bytes at a time, to shared memory at `to`. A thread has the
+   same chunk of every `step`-th row, so that its addresses follow one another; some threads may be
+   left over. */
+DEV void ring_fast(u32 to, const tile_rows *from, int row, int rows, int chunks) {
     const int step = ATTN_THREADS / chunks, r = thread_id() / chunks, c = thread_id() % chunks;
-    const int columns = from->cols - c * CHUNK;
+    const int n = chunk_of(from, 0, c); /* of a row that there is */
     u64 source = from->data + (u64)((i64)(row + r) * from->n) + (u64)c * 16;
     UNROLL for (int first = 0; first < rows; first += step) {
         if (r < step && (rows % step == 0 || first + r < rows)) {
-            const int n = row + first + r < from->rows ? columns : 0;
-            ring_chunk(to + chunk_at(first + r, c, chunks), from, source, n);
+            const int some = row + first + r < from->rows ? n : 0;
+            cp_async_16(to + chunk_at(first + r, c, chunks), some ? source : from->data,
+                        some * ATTN_BYTES);
         }
         source += (u64)(step * from->n);
     }
-    cp_async_commit();
 }
 
-/* The same of q, whose rows may be packed: row r / pack of head r % pack. */
-DEV void ring_packed(const tile_rows *from, int row) {
-    ROLLED for (int i = thread_id(); i < ATTN_BM * CHUNKS_K; i += ATTN_THREADS) {
-        const int r = i / CHUNKS_K, c = i % CHUNKS_K, at = row + r;
+/* The same for any alignment, and for rows of q that are packed: row r / pack of head r % pack. */
+DEV void ring_slow(u32 to, const tile_rows *from, int row, int rows, int chunks) {
+    ROLLED for (int i = thread_id(); i < rows * chunks; i += ATTN_THREADS) {
+        const int r = i / chunks, c = i % chunks, at = row + r, n = chunk_of(from, at, c);
         const i64 n_at = at / from->pack, h_at = at % from->pack;
         const u64 source = from->data + (u64)(n_at * from->n + h_at * from->h) + (u64)c * 16;
-        ring_chunk(SHARED_Q + chunk_at(r, c, CHUNKS_K), from, source,
-                   at < from->rows ? from->cols - c * CHUNK : 0);
+        const u32 place = to + chunk_at(r, c, chunks);
+        if (from->vec) {
+            cp_async_16(place, n ? source : from->data, n * ATTN_BYTES);
+        } else {
+            shared_store_b128(place, load_elements(source, n));
+        }
+    }
+}
+
+DEV void ring_rows(u32 to, const tile_rows *from, int row, int rows, int chunks) {
+    if (from->vec && from->pack == 1) {
+        ring_fast(to, from, row, rows, chunks);
+    } else {
+        ring_slow(to, from, row, rows, chunks);
     }
     cp_async_commit();
 }
@@ -138,7 +154,7 @@ DEV void ring_packed(const tile_rows *from, int row) {
 DEV void ring_load(ring_hold *h, int what, int stage, const tile_rows *from, int row) {
     (void)h;
     if (what == RING_Q) {
-        ring_packed(from, row);
+        ring_rows(SHARED_Q, from, row, ATTN_BM, CHUNKS_K);
     } else if (what == RING_K) {
         ring_rows(SHARED_K + (u32)stage * STAGE_K, from, row, ATTN_BN, CHUNKS_K);
     } else {

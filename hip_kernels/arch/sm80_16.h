@@ -31,19 +31,22 @@ typedef struct tile_p {
     u32 a[M_TILES][ATTN_BN / 16][4];
 } tile_p;
 
+/* Where this lane's row of q lies. */
+DEV u32 q_at(void) {
+    return SHARED_Q + chunk_at(warp_id() * WARP_ROWS + lane_id() % 16, lane_id() / 16, CHUNKS_K);
+}
 /* Rows 16 m .. of the warp, d 16 k .. . */
-DEV void load_q(u32 a[4], int m, int k) {
-    const int row = warp_id() * WARP_ROWS + lane_id() % 16;
-    const int chunk = 2 * k + lane_id() / 16;
-    ldmatrix_x4(a, SHARED_Q + chunk_at(row, chunk, CHUNKS_K) + (u32)(m * 16 * CHUNKS_K * 16));
+DEV void load_q(u32 a[4], u32 at, int m, int k) {
+    ldmatrix_x4(a, chunk_after(at, 2 * k, CHUNKS_K) + (u32)(m * 16 * CHUNKS_K * 16));
 }
 
 DEV void tile_q_of(tile_q *q, const ring_hold *h) {
     (void)q, (void)h;
 #if Q_IN_REGISTERS
+    const u32 at = q_at();
     UNROLL for (int m = 0; m < M_TILES; m++) {
         UNROLL for (int k = 0; k < ATTN_D / 16; k++) {
-            load_q(q->a[m][k], m, k);
+            load_q(q->a[m][k], at, m, k);
         }
     }
 #endif
@@ -56,7 +59,10 @@ DEV void tile_q_of(tile_q *q, const ring_hold *h) {
 
 DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
     const int row = lane_id() % 8 + lane_id() / 16 * 8, half = lane_id() / 8 % 2;
-    const u32 from = SHARED_K + (u32)stage * STAGE_K;
+    const u32 from = forget(SHARED_K + (u32)stage * STAGE_K + chunk_at(row, half, CHUNKS_K));
+#if !Q_IN_REGISTERS
+    const u32 q_from = forget(q_at());
+#endif
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
             s->x[r][c] = 0;
@@ -71,10 +77,10 @@ DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
             }
 #else
             (void)q;
-            load_q(a[m], m, k);
+            load_q(a[m], q_from, m, k);
 #endif
         }
-        const u32 at = from + chunk_at(row, 2 * k + half, CHUNKS_K);
+        const u32 at = chunk_after(from, 2 * k, CHUNKS_K);
         UNROLL for (int n = 0; n < ATTN_BN / 16; n++) {
             u32 b[4];
             ldmatrix_x4(b, at + (u32)(n * 16 * CHUNKS_K * 16));
@@ -99,11 +105,11 @@ DEV void tile_p_of(tile_p *p, const tile_s *s) {
 
 DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
     const int row = lane_id() % 16, half = lane_id() / 16;
-    const u32 from = SHARED_V + (u32)stage * STAGE_V;
+    const u32 from = forget(SHARED_V + (u32)stage * STAGE_V + chunk_at(row, half, CHUNKS_V));
     UNROLL for (int k = 0; k < ATTN_BN / 16; k++) {
         UNROLL for (int n = 0; n < ATTN_DV / 16; n++) {
             u32 b[4];
-            ldmatrix_x4_trans(b, from + chunk_at(row, 2 * n + half, CHUNKS_V) +
+            ldmatrix_x4_trans(b, chunk_after(from, 2 * n, CHUNKS_V) +
                                      (u32)(k * 16 * CHUNKS_V * 16));
             UNROLL for (int m = 0; m < M_TILES; m++) {
                 MMA_TILE(o->x, m, 2 * n, p->a[m][k], b[0], b[1]);

@@ -58,6 +58,13 @@ DEV float div_f32(float a, float b) { return __fdiv_rn(a, b); }
 DEV int first_bit(u64 x) { return __ffsll((i64)x) - 1; }
 DEV u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
 
+/* x, of which the compiler forgets how it was computed: what follows from it is computed anew where
+   it is needed and does not stay in registers. No instruction. */
+DEV u32 forget(u32 x) {
+    ISA_ASM("" : "+r"(x));
+    return x;
+}
+
 /* -- Rounding: two floats to the halves of a word, `lo` in the low one, to nearest even -------- */
 DEV u32 pack_f16(float lo, float hi) {
     u32 w;
@@ -147,7 +154,7 @@ DEV void ldmatrix_x4_trans(u32 x[4], u32 at) {
 /* -- Matrix products, 9.7.14.5 mma: d (16 x 8, f32) += a (16 x k) b (k x 8) -------------------- */
 #define ISA_MMA_16(name, type)                                                                     \
     DEV void name(float *d0, float *d1, float *d2, float *d3, const u32 a[4], u32 b0, u32 b1) {    \
-        ISA_ASM("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                     \
+        asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                     \
                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                  \
                 : "+f"(*d0), "+f"(*d1), "+f"(*d2), "+f"(*d3)                                       \
                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                   \
@@ -157,7 +164,7 @@ ISA_MMA_16(mma_16x8x16_bf16, "bf16")
 /* Operands are f32 of which the tensor core reads the upper 19 bits. */
 DEV void mma_16x8x8_tf32(float *d0, float *d1, float *d2, float *d3, const u32 a[4], u32 b0,
                          u32 b1) {
-    ISA_ASM("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
             "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
             : "+f"(*d0), "+f"(*d1), "+f"(*d2), "+f"(*d3)
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
