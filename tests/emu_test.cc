@@ -247,6 +247,190 @@ TEST_CASE("mma: lanes hold what the figures show", "[ptx]") {
     check_mma("mma_tf32", mma8_a, mma8_b, 8, [](int x) { return bits(static_cast<float>(x)); });
 }
 
+// Section 9.7.14.5.8 says of f16: subnormals are kept, products are exact, sums are f32.
+TEST_CASE("mma: numbers", "[ptx]") {
+    NEEDS_CC();
+    const auto one = [](const char *kernel, uint32_t a, uint32_t b, float c) {
+        std::vector<uint32_t> in(32 * 10, 0), out(32 * 4); // row 0, k 0 and k 0, column 0
+        in[0] = a;
+        in[4] = b;
+        in[6] = bits(c);
+        REQUIRE(ptx().code.launch(kernel, {emu::Code::at(in), emu::Code::at(out), 1}) == ATTN_OK);
+        return number(out[0]);
+    };
+    CHECK(one("mma_f16", 0x0001, 0x3c00, 0) == 0x1p-24f);     // the least subnormal
+    CHECK(one("mma_f16", 0x0001, 0x0001, 0) == 0x1p-48f);     // no f16, but exact in f32
+    CHECK(one("mma_f16", 0x7bff, 0x7bff, 0) == 65504.0f * 65504.0f);
+    CHECK(one("mma_f16", 0x3c01, 0x3c01, -1) == 0x1p-9f + 0x1p-20f); // 1 + 2^-10, squared
+    CHECK(one("mma_f16", 0xbc00, 0x3c00, 0x1p24f) == 0x1p24f - 1);
+    CHECK(one("mma_f16", 0x7c00, 0x3c00, 0) == std::numeric_limits<float>::infinity());
+    CHECK(std::isnan(one("mma_f16", 0x7c00, 0x0000, 0)));
+    CHECK(one("mma_bf16", 0x0001, 0x7f00, 0) == 0x1p-133f * 0x1p127f);
+    CHECK(one("mma_bf16", 0x3f81, 0x3f81, -1) == 0x1p-6f + 0x1p-14f);
+    CHECK(one("mma_bf16", 0xff80, 0x3f80, 0) == -std::numeric_limits<float>::infinity());
+    // tf32: the upper 19 bits of the word count, the rest is not there.
+    CHECK(one("mma_tf32", bits(1.0f) | 0x1fff, bits(3.0f) | 0x1fff, 0) == 3.0f);
+    CHECK(one("mma_tf32", bits(1.0f) | 0x2000, bits(1.0f), 0) == 1 + 0x1p-10f);
+}
+
+// Section 9.7.14.5.15 and its figure: lanes 8j .. 8j + 7 give the rows of matrix j; a row's
+// elements 0 1 | 2 3 | 4 5 | 6 7 go to four neighbours, row r to lanes 4r .. 4r + 3.
+TEST_CASE("ldmatrix: rows to lanes", "[ptx]") {
+    NEEDS_CC();
+    std::vector<uint32_t> in(128 + 32);
+    for (uint32_t i = 0; i < 256; i++) { // element i of 16 bits: its number
+        in[i / 2] |= i << 16 * (i % 2);
+    }
+    static const int rows_at[32] = {// any order: row numbers of 8 elements in shared memory
+                                    31, 3, 8, 22, 1, 17, 9, 14, 0,  5, 30, 12, 7, 19, 2, 25,
+                                    4,  6, 11, 10, 13, 16, 15, 18, 20, 21, 24, 23, 26, 28, 27, 29};
+    for (int l = 0; l < 32; l++) {
+        in[static_cast<size_t>(128 + l)] = static_cast<uint32_t>(16 * rows_at[l]);
+    }
+    std::vector<uint32_t> out(128);
+    emu::Code &code = ptx().code;
+    const emu::Args args = {emu::Code::at(in), emu::Code::at(out), 1};
+    static const int row_of[32] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3,
+                                   4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7};
+    static const int pair_of[32] = {0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6,
+                                    0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6};
+    REQUIRE(code.launch("ldmatrix", args, 1, 32, 512) == ATTN_OK);
+    for (int l = 0; l < 32; l++) {
+        for (int j = 0; j < 4; j++) {
+            const int low = rows_at[8 * j + row_of[l]] * 8 + pair_of[l];
+            CHECK(out[static_cast<size_t>(l * 4 + j)] ==
+                  static_cast<uint32_t>(low | (low + 1) << 16));
+        }
+    }
+    REQUIRE(code.launch("ldmatrix_trans", args, 1, 32, 512) == ATTN_OK);
+    for (int l = 0; l < 32; l++) {
+        for (int j = 0; j < 4; j++) {
+            const int low = rows_at[8 * j + pair_of[l]] * 8 + row_of[l];
+            const int high = rows_at[8 * j + pair_of[l] + 1] * 8 + row_of[l];
+            CHECK(out[static_cast<size_t>(l * 4 + j)] == static_cast<uint32_t>(low | high << 16));
+        }
+    }
+}
+
+// -- Arithmetic: the tables of special values of each instruction's section -----------------------
+namespace {
+const uint32_t INF = 0x7f800000, MINUS_INF = 0xff800000, QNAN = 0x7fffffff, ONE = 0x3f800000,
+               SUBNORMAL = 0x00400000, MINUS_SUBNORMAL = 0x80400000, MINUS_0 = 0x80000000;
+using Words = std::vector<uint32_t>;
+} // namespace
+
+TEST_CASE("ex2.approx.ftz, 9.7.3.21", "[ptx]") {
+    NEEDS_CC();
+    CHECK(ptx().pairs("do_exp2", {MINUS_INF, 0, MINUS_SUBNORMAL, 0, MINUS_0, 0, 0, 0, SUBNORMAL, 0,
+                                  INF, 0, 0x7f800001, 0}) ==
+          Words{0, ONE, ONE, ONE, ONE, INF, QNAN});
+    // 2^-127 is subnormal: 0. 2^-126, 2^127, and the first that is infinite.
+    CHECK(ptx().pairs("do_exp2", {bits(-127), 0, bits(-126), 0, bits(127), 0, bits(128), 0,
+                                  bits(-200), 0, bits(-126.5f), 0}) ==
+          Words{0, 0x00800000, 0x7f000000, INF, 0, 0});
+    Words in;
+    for (int i = 0; i < 32; i++) {
+        in.push_back(bits(-12.7f + 0.77f * static_cast<float>(i)));
+        in.push_back(0);
+    }
+    const Words out = ptx().pairs("do_exp2", in);
+    for (size_t i = 0; i < 32; i++) { // relative error at most 2^-22.5
+        const double exact = std::exp2(static_cast<double>(number(in[2 * i])));
+        CHECK(std::fabs(number(out[i]) / exact - 1) < std::exp2(-22.5));
+    }
+}
+
+TEST_CASE("rcp.approx.ftz, 9.7.3.13", "[ptx]") {
+    NEEDS_CC();
+    CHECK(ptx().pairs("do_rcp", {MINUS_INF, 0, MINUS_SUBNORMAL, 0, MINUS_0, 0, 0, 0, SUBNORMAL, 0,
+                                 INF, 0, 0x7fc00001, 0, bits(4), 0, bits(-0.5f), 0, 0x7f000000, 0,
+                                 0x7e800000, 0}) ==
+          Words{MINUS_0, MINUS_INF, MINUS_INF, INF, INF, 0, QNAN, bits(0.25f), bits(-2), 0,
+                0x00800000});
+    CHECK(std::fabs(number(ptx().pairs("do_rcp", {bits(3), 0})[0]) * 3.0 - 1) < std::exp2(-23));
+}
+
+TEST_CASE("max and max.NaN, 9.7.3.12", "[ptx]") {
+    NEEDS_CC();
+    const Words in = {ONE, bits(2), bits(2), ONE, MINUS_0, 0, 0, MINUS_0, 0x7fc00000, ONE,
+                      ONE, 0xffc00123, 0x7fc00000, 0x7fc00000, MINUS_INF, bits(-5), INF, ONE,
+                      SUBNORMAL, 0};
+    CHECK(ptx().pairs("do_max_num", in) ==
+          Words{bits(2), bits(2), 0, 0, ONE, ONE, QNAN, bits(-5), INF, SUBNORMAL});
+    CHECK(ptx().pairs("do_max_nan", in) ==
+          Words{bits(2), bits(2), 0, 0, QNAN, QNAN, QNAN, bits(-5), INF, SUBNORMAL});
+}
+
+// Section 9.7.9.21: the first source goes to the upper half (here: hi); .rn to nearest even; without
+// .satfinite what is too large becomes infinity, and NaN the canonical one, 0x7fff.
+TEST_CASE("cvt.rn.f16x2.f32, cvt.rn.bf16x2.f32", "[ptx]") {
+    NEEDS_CC();
+    CHECK(ptx().pairs("do_pack_f16",
+                      {ONE, bits(-2), bits(65519.996f), bits(65520), bits(-65520), MINUS_INF,
+                       QNAN, 0xff800001, bits(0x1p-24f), bits(0x1p-25f), bits(0x1.8p-24f),
+                       bits(0x1.000002p-25f), bits(1 + 0x1p-11f), bits(1 + 3 * 0x1p-11f), MINUS_0,
+                       SUBNORMAL}) ==
+          Words{0xc0003c00, 0x7c007bff, 0xfc00fc00, 0x7fff7fff, 0x00000001, 0x00010002, 0x3c023c00,
+                0x00008000});
+    CHECK(ptx().pairs("do_pack_bf16",
+                      {ONE, bits(-2), 0x7f7fffff, 0x7f7f7fff, INF, MINUS_INF, QNAN, 0xffc00000,
+                       0x3f808000, 0x3f818000, 0x00008000, 0x00018000, 0x80008001, 0x7f7f8000}) ==
+          Words{0xc0003f80, 0x7f7f7f80, 0xff807f80, 0x7fff7fff, 0x3f823f80, 0x00020000,
+                0x7f808001});
+}
+
+TEST_CASE("cvt.f32.f16 and bf16", "[ptx]") {
+    NEEDS_CC();
+    CHECK(ptx().pairs("do_of_f16", {0x3c00, 0, 0xc000, 0, 0x0001, 0, 0x03ff, 0, 0x7bff, 0, 0x7c00,
+                                    0, 0xfc00, 0, 0x7e01, 0, 0x8000, 0}) ==
+          Words{ONE, bits(-2), bits(0x1p-24f), bits(1023 * 0x1p-24f), bits(65504), INF, MINUS_INF,
+                QNAN, MINUS_0});
+    CHECK(ptx().pairs("do_of_bf16", {0x3f80, 0, 0x0001, 0, 0x7f81, 0}) ==
+          Words{ONE, 0x00010000, 0x7f810000});
+}
+
+TEST_CASE("arithmetic that C has, too", "[ptx]") {
+    NEEDS_CC();
+    CHECK(ptx().pairs("do_fma", {bits(1 + 0x1p-12f), bits(1 - 0x1p-12f)}) ==
+          Words{bits(-0x1p-24f)}); // rounded twice it would be 0
+    CHECK(ptx().pairs("do_sqrt", {bits(2), 0, bits(-1), 0}) .front() == 0x3fb504f3);
+    CHECK(ptx().pairs("do_div", {bits(1), bits(3)}) == Words{0x3eaaaaab});
+    CHECK(ptx().pairs("do_first_bit", {8, 0, 0, 1, 0, 0x80000000, 3, 9}) == Words{3, 32, 63, 0});
+    CHECK(ptx().pairs("do_mul_high", {0xffffffff, 0xffffffff, 0x10000, 0x10000}) ==
+          Words{0xfffffffe, 1});
+}
+
+// -- Between lanes --------------------------------------------------------------------------------
+
+TEST_CASE("shfl.bfly and vote.ballot, 9.7.9.6 and 9.7.13.10", "[ptx]") {
+    NEEDS_CC();
+    for (const uint32_t mask : {1u, 2u, 16u, 31u}) {
+        Words in;
+        for (uint32_t l = 0; l < 32; l++) {
+            in.push_back(bits(static_cast<float>(l)));
+            in.push_back(mask);
+        }
+        const Words out = ptx().pairs("do_xor", in);
+        for (uint32_t l = 0; l < 32; l++) {
+            CHECK(number(out[l]) == static_cast<float>(l ^ mask));
+        }
+    }
+    Words in(64, 0);
+    in[2 * 0] = in[2 * 5] = in[2 * 31] = 7;
+    CHECK(ptx().pairs("do_ballot", in) == Words(32, 0x80000021));
+}
+
+TEST_CASE("where a thread is", "[emu]") {
+    NEEDS_CC();
+    for (const char *order : {"order=ascending", "order=descending", "order=random,seed=5"}) {
+        const emu::Options options(order);
+        const Words out = ptx().code.run("do_where", Words(2048), 1024, 1024);
+        for (uint32_t t = 0; t < 1024; t++) {
+            CHECK(out[t] == t + 1000 * (t % 32) + 100000 * (t / 32));
+        }
+    }
+}
+
 TEST_CASE("mma: speed", "[.speed]") {
     NEEDS_CC();
     std::vector<uint32_t> in(32 * 10, 0), out(32 * 4);
