@@ -112,6 +112,13 @@ DEV u32 chunk_at(int row, int chunk, int chunks) {
     const int swizzle = chunks % 8 == 0 ? row % 8 : row / 2 % 4;
     return (u32)(row * chunks + (chunk ^ swizzle)) * 16;
 }
+/* Chunk 2i + g of row 32n + l % 32: what lane l reads. The lane's part is apart from the constants,
+   so that few registers hold all places. */
+DEV u32 read_at(int n, int i, int chunks) {
+    const int period = chunks % 8 == 0 ? 4 : 2, row = lane_id() % 32, half = lane_id() / 32;
+    return chunk_at(row, i % period * 2 + half, chunks) +
+           (u32)(n * 32 * chunks + i / period * period * 2) * 16;
+}
 
 /* -- Loads: memory to registers ---------------------------------------------------------------- */
 DEV u32 load_element(u64 at) {
@@ -353,6 +360,18 @@ DEV void tile_q_of(tile_q *q, const ring_hold *h) {
 }
 
 /* -- Multiplying ------------------------------------------------------------------------------- */
+/* n reads of shared memory, each for `each` products: how far reads run ahead of products. */
+enum { AHEAD = 4, EACH = TILE_ROWS * 4 / (ATTN_TYPE == ATTN_F32 ? 1 : 2) };
+#define ORDER(n)                                                                                   \
+    do {                                                                                           \
+        order_shared_loads(AHEAD);                                                                 \
+        UNROLL                                                                                     \
+        for (int order = 0; order < (n); order++) {                                                \
+            order_products(EACH);                                                                  \
+            order_shared_loads(1);                                                                 \
+        }                                                                                          \
+    } while (0)
+
 /* d += a b over one chunk of each lane. */
 DEV void mul_chunk(float d[16], const u32 a[4], const u32 b[4]) {
 #if ATTN_TYPE == ATTN_F16
@@ -381,15 +400,14 @@ DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
     for (int i = 0; i < K_CHUNKS / 2; i++) {
         UNROLL
         for (int n = 0; n < ATTN_BN / 32; n++) {
-            const b128 k = shared_load_b128((u32)(stage * K_BYTES) +
-                                            chunk_at(n * 32 + lane_id() % 32,
-                                                     2 * i + lane_id() / 32, K_CHUNKS));
+            const b128 k = shared_load_b128((u32)(stage * K_BYTES) + read_at(n, i, K_CHUNKS));
             UNROLL
             for (int r = 0; r < TILE_ROWS; r++) {
                 mul_chunk(s->x[r] + n * 16, k.w, q->w[r] + 4 * i);
             }
         }
     }
+    ORDER(K_CHUNKS / 2 * (ATTN_BN / 32));
 }
 
 DEV void tile_p_of(tile_p *p, const tile_s *s) {
@@ -411,14 +429,14 @@ DEV void pv_turned(tile_o *o, const tile_p *p, u32 v) {
     for (int i = 0; i < ATTN_BN / 16; i++) {
         UNROLL
         for (int n = 0; n < ATTN_DV / 32; n++) {
-            const b128 x = shared_load_b128(
-                v + chunk_at(n * 32 + lane_id() % 32, 2 * i + lane_id() / 32, ATTN_BN / 8));
+            const b128 x = shared_load_b128(v + read_at(n, i, ATTN_BN / 8));
             UNROLL
             for (int r = 0; r < TILE_ROWS; r++) {
                 mul_chunk(o->x[r] + n * 16, x.w, p->w[r] + 4 * i);
             }
         }
     }
+    ORDER(ATTN_BN / 16 * (ATTN_DV / 32));
 }
 
 /* f32: 8 keys with 32 columns at a time; lane's key of product j is tile_col(4i + j). */

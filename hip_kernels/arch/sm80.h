@@ -77,9 +77,42 @@ typedef struct ring_hold {
 } ring_hold;
 
 /* Byte of chunk c of row r where a row has `chunks`. */
-DEV u32 chunk_at(int r, int c, int chunks) {
-    const int x = chunks % 8 == 0 ? r % 8 : r / 2 % 4;
-    return (u32)(r * chunks + (c ^ x)) * 16;
+DEV u32 chunk_at(u32 r, u32 c, u32 chunks) {
+    const u32 x = chunks % 8 == 0 ? r % 8 : r / 2 % 4;
+    return (r * chunks + (c ^ x)) * 16;
+}
+
+/* The byte `further` chunks on from chunk 0 or 1 of a row, whose byte is `at`: what was permuted is
+   the lowest bits of the chunk's number. `further` is an even constant. */
+DEV u32 chunk_after(u32 at, int further, int chunks) {
+    const int group = chunks % 8 == 0 ? 8 : 4;
+    return (at ^ (u32)(further % group * 16)) + (u32)(further / group * group * 16);
+}
+
+/* Elements of chunk c of a row of `from`. */
+DEV int chunk_elements(const tile_rows *from, u32 c) {
+    const int n = from->cols - (int)c * CHUNK;
+    return n < 0 ? 0 : n > CHUNK ? CHUNK : n;
+}
+
+/* Rows that are all there, to shared memory at `to`. A thread has the same chunk of every `step`-th
+   row, so that its addresses follow one another; some threads may be left over. */
+DEV void ring_fast(u32 to, const tile_rows *from, int row, u32 rows, u32 chunks) {
+    const u32 step = ATTN_THREADS / chunks, thread = forget((u32)thread_id());
+    const u32 r = thread / chunks, c = thread % chunks, place = to + chunk_at(r, c, chunks);
+    const int n = chunk_elements(from, c);
+    const u64 next = n ? (u64)(step * from->n) : 0;
+    u64 source = n ? from->data + (u64)((i64)(row + (int)r) * from->n) + c * 16 : from->data;
+    UNROLL for (u32 first = 0; first < rows; first += step) {
+        if (ATTN_THREADS % chunks == 0 || r < step) {
+            if (rows % step == 0 || first + r < rows) {
+                cp_async_16(step % 8 ? to + chunk_at(first + r, c, chunks)
+                                     : place + first * chunks * 16,
+                            source, n * ATTN_BYTES);
+            }
+        }
+        source += next;
+    }
 }
 
 /* n elements from device memory, the rest of the chunk 0. */
@@ -97,43 +130,14 @@ DEV b128 load_elements(u64 from, int n) {
     return x;
 }
 
-/* The byte `further` chunks on from chunk 0 or 1 of a row, whose byte is `at`: what was permuted is
-   the lowest bits of the chunk's number. `further` is an even constant. */
-DEV u32 chunk_after(u32 at, int further, int chunks) {
-    const int group = chunks % 8 == 0 ? 8 : 4;
-    return (at ^ (u32)(further % group * 16)) + (u32)(further / group * group * 16);
-}
-
-/* Elements of chunk c that row `at` of `from` has. */
-DEV int chunk_of(const tile_rows *from, int at, int c) {
-    const int n = at < from->rows ? from->cols - c * CHUNK : 0;
-    return n < 0 ? 0 : n > CHUNK ? CHUNK : n;
-}
-
-/* Rows row .. row + rows of `from`, 16 bytes at a time, to shared memory at `to`. A thread has the
-   same chunk of every `step`-th row, so that its addresses follow one another; some threads may be
-   left over. */
-DEV void ring_fast(u32 to, const tile_rows *from, int row, int rows, int chunks) {
-    const int step = ATTN_THREADS / chunks, r = thread_id() / chunks, c = thread_id() % chunks;
-    const int n = chunk_of(from, 0, c); /* of a row that there is */
-    u64 source = from->data + (u64)((i64)(row + r) * from->n) + (u64)c * 16;
-    UNROLL for (int first = 0; first < rows; first += step) {
-        if (r < step && (rows % step == 0 || first + r < rows)) {
-            const int some = row + first + r < from->rows ? n : 0;
-            cp_async_16(to + chunk_at(first + r, c, chunks), some ? source : from->data,
-                        some * ATTN_BYTES);
-        }
-        source += (u64)(step * from->n);
-    }
-}
-
-/* The same for any alignment, and for rows of q that are packed: row r / pack of head r % pack. */
-DEV void ring_slow(u32 to, const tile_rows *from, int row, int rows, int chunks) {
-    ROLLED for (int i = thread_id(); i < rows * chunks; i += ATTN_THREADS) {
-        const int r = i / chunks, c = i % chunks, at = row + r, n = chunk_of(from, at, c);
-        const i64 n_at = at / from->pack, h_at = at % from->pack;
-        const u64 source = from->data + (u64)(n_at * from->n + h_at * from->h) + (u64)c * 16;
-        const u32 place = to + chunk_at(r, c, chunks);
+/* Any rows: past the end, of any alignment; packed: row r / pack of head r % pack. */
+DEV void ring_slow(u32 to, const tile_rows *from, int row, u32 rows, u32 chunks) {
+    ROLLED for (u32 i = forget((u32)thread_id()); i < rows * chunks; i += ATTN_THREADS) {
+        const u32 r = i / chunks, c = i % chunks, place = to + chunk_at(r, c, chunks);
+        const int at = row + (int)r, n = at < from->rows ? chunk_elements(from, c) : 0;
+        const i64 n_at = from->pack > 1 ? at / from->pack : at;
+        const i64 h_at = from->pack > 1 ? at % from->pack : 0;
+        const u64 source = from->data + (u64)(n_at * from->n + h_at * from->h) + c * 16;
         if (from->vec) {
             cp_async_16(place, n ? source : from->data, n * ATTN_BYTES);
         } else {
@@ -143,10 +147,10 @@ DEV void ring_slow(u32 to, const tile_rows *from, int row, int rows, int chunks)
 }
 
 DEV void ring_rows(u32 to, const tile_rows *from, int row, int rows, int chunks) {
-    if (from->vec && from->pack == 1) {
-        ring_fast(to, from, row, rows, chunks);
+    if (from->vec && from->pack == 1 && row + rows <= from->rows) {
+        ring_fast(to, from, row, (u32)rows, (u32)chunks);
     } else {
-        ring_slow(to, from, row, rows, chunks);
+        ring_slow(to, from, row, (u32)rows, (u32)chunks);
     }
     cp_async_commit();
 }

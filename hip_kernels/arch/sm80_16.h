@@ -33,7 +33,8 @@ typedef struct tile_p {
 
 /* Where this lane's row of q lies. */
 DEV u32 q_at(void) {
-    return SHARED_Q + chunk_at(warp_id() * WARP_ROWS + lane_id() % 16, lane_id() / 16, CHUNKS_K);
+    return SHARED_Q + chunk_at((u32)(warp_id() * WARP_ROWS + lane_id() % 16), (u32)lane_id() / 16,
+                               CHUNKS_K);
 }
 /* Rows 16 m .. of the warp, d 16 k .. . */
 DEV void load_q(u32 a[4], u32 at, int m, int k) {
@@ -58,7 +59,7 @@ DEV void tile_q_of(tile_q *q, const ring_hold *h) {
            &(x)[2 * (m) + 1][2 * (n) + 1], a, b0, b1)
 
 DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
-    const int row = lane_id() % 8 + lane_id() / 16 * 8, half = lane_id() / 8 % 2;
+    const u32 lane = (u32)lane_id(), row = lane % 8 + lane / 16 * 8, half = lane / 8 % 2;
     const u32 from = forget(SHARED_K + (u32)stage * STAGE_K + chunk_at(row, half, CHUNKS_K));
 #if !Q_IN_REGISTERS
     const u32 q_from = forget(q_at());
@@ -104,7 +105,7 @@ DEV void tile_p_of(tile_p *p, const tile_s *s) {
 }
 
 DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
-    const int row = lane_id() % 16, half = lane_id() / 16;
+    const u32 row = (u32)lane_id() % 16, half = (u32)lane_id() / 16;
     const u32 from = forget(SHARED_V + (u32)stage * STAGE_V + chunk_at(row, half, CHUNKS_V));
     UNROLL for (int k = 0; k < ATTN_BN / 16; k++) {
         UNROLL for (int n = 0; n < ATTN_DV / 16; n++) {

@@ -51,8 +51,8 @@ DEV void mma_split(float *x, float *y, const split_a *a, float b0, float b1) {
 }
 
 DEV float word_at(u32 from, int row, int column, int chunks) {
-    return float_of(shared_load_u32(from + chunk_at(row, column / 4, chunks) +
-                                    (u32)(column % 4 * 4)));
+    return float_of(shared_load_u32(from + chunk_at((u32)row, (u32)column / 4, (u32)chunks) +
+                                    (u32)column % 4 * 4));
 }
 
 DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
