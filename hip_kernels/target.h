@@ -81,8 +81,12 @@
 #define UNROLL _Pragma("unroll")
 #define ROLLED _Pragma("unroll 1")
 #define EXPORT(name, value) extern "C" __attribute__((device, used)) const i32 name = value
+/* Waves that should fit a SIMD unit at least: two share 512 registers a lane if they can, so that
+   one multiplies while the other does softmax. */
+#define ATTN_RESIDENT ((ATTN_D + ATTN_DV) * ATTN_BYTES <= 512 ? 2 : 1)
 #define ATTN_ENTRY(name, body, params)                                                             \
-    extern "C" __attribute__((global, amdgpu_flat_work_group_size(ATTN_THREADS, ATTN_THREADS)))    \
+    extern "C" __attribute__((global, amdgpu_flat_work_group_size(ATTN_THREADS, ATTN_THREADS),     \
+                              amdgpu_waves_per_eu(ATTN_RESIDENT)))                                 \
     void name(const params p) {                                                                    \
         body(&p);                                                                                  \
     }
