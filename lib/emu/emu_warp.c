@@ -154,6 +154,10 @@ void attn__emu_block_sync(void) {
     }
     c->ready = all_of(n / lanes);
     attn__emu_epoch(c);
+    const int warp = pick(c, c->ready), to = (warp << c->shift) + pick(c, c->warp[warp].ready);
+    if (to != c->now) { /* the order begins anew, not with who came last */
+        go(c, to);
+    }
 }
 
 void attn__emu_fault(int thread, const char *format, ...) {
