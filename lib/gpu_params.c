@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <string.h>
 
+_Static_assert(sizeof(attn_params) <= 4096, "what a launch carries");
+
 static attn_rows rows_of(const attn__view *t) {
     attn_rows r = {.data = (u64)(uintptr_t)t->data};
     if (t->type && t->data) {

@@ -12,7 +12,6 @@
 /* Most words that a launch carries: parameters have at most 4,096 bytes. */
 #define ATTN_WORDS 400
 #include "../hip_kernels/core/params.h"
-_Static_assert(sizeof(attn_params) <= 4096, "what a launch carries");
 
 /* How a plan cuts the work; decided by gpu.c. */
 typedef struct attn__grid {

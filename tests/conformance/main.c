@@ -1,7 +1,7 @@
 /* main.c: the conformance suite: one list and one random generator for every device.
 
        conformance [--device NAME] [--list] [--random N] [--seed S] [--case TEXT] [--long]
-                   [--only TEXT] [--json FILE] [--cover] [--stop] [--help]
+                   [--only TEXT] [--part I/N] [--json FILE] [--cover] [--stop] [--help]
 
    Without --list, --random and --case it runs the list and 1,000 random cases. A failure is printed
    as a command that repeats it. docs/conformance.md tells the rules and the JSON.
@@ -20,17 +20,25 @@
 #include "suite.h"
 
 typedef struct options {
-    const char *device, *only, *json, *one;
+    const char *device, *only, *part, *json, *one;
     long random;
     uint64_t seed;
     int list, many, cover, stop;
 } options;
+
+/* What a device said that it cannot do, by argument: "direction" for backward. */
+enum { ARGS = 16 };
+typedef struct refusals {
+    char arg[ARGS][48];
+    long n[ARGS];
+} refusals;
 
 typedef struct tally {
     const options *o;
     const suite *s;
     FILE *json;
     long passed, failed;
+    refusals refused;
 } tally;
 
 static double now(void) {
@@ -77,6 +85,7 @@ static void json_line(const tally *t, const char *name, const char *line, const 
     json_member(f, "clock", t->s->info.emulated ? "emulated" : "hardware");
     fprintf(f, ",\"seconds\":%.6f,\"ok\":%s", seconds, out->ok ? "true" : "false");
     json_member(f, "why", out->why);
+    json_member(f, "refused", out->refused);
     fprintf(f, ",\"errors\":{");
     for (int i = 0; i < out->n_errors; i++) {
         const output_error *const e = &out->error[i];
@@ -92,6 +101,24 @@ static void json_line(const tally *t, const char *name, const char *line, const 
 }
 
 /* -- Cases ------------------------------------------------------------------------------------- */
+static void count_refused(refusals *r, const char *arg) {
+    int i = 0;
+    while (i < ARGS - 1 && r->n[i] && strcmp(r->arg[i], arg) != 0) {
+        i++;
+    }
+    snprintf(r->arg[i], sizeof r->arg[i], "%s", arg);
+    r->n[i]++;
+}
+
+static void print_refused(const refusals *r) {
+    for (int i = 0; i < ARGS && r->n[i]; i++) {
+        printf("%s %s: %ld", i ? "," : "refused as unsupported:", r->arg[i], r->n[i]);
+    }
+    if (r->n[0]) {
+        printf(" (of backward the forward was judged)\n");
+    }
+}
+
 static void run_point(tally *t, const char *name, const point *p) {
     char line[POINT_LINE];
     outcome out;
@@ -99,9 +126,13 @@ static void run_point(tally *t, const char *name, const point *p) {
     const double begin = now();
     run_case(t->s, p, &out);
     const double seconds = now() - begin;
+    const int refused = out.refused[0] != 0;
     t->passed += out.ok;
-    t->failed += !out.ok;
-    if (!out.ok) {
+    t->failed += !out.ok && !refused;
+    if (refused) {
+        count_refused(&t->refused, out.refused);
+    }
+    if (!out.ok && !refused) {
         printf("FAILED %s: %s\n    conformance --device %s --case '%s'\n", name, out.why,
                t->s->device_name, line);
         fflush(stdout);
@@ -135,9 +166,15 @@ static int stopped(const tally *t) {
     return t->o->stop && t->failed > 0;
 }
 
+/* Every n-th case of the list, where several processes share it. */
+static int is_mine(const options *o, long number) {
+    long at = 0, of = 1;
+    return !o->part || sscanf(o->part, "%ld/%ld", &at, &of) != 2 || of < 1 || number % of == at;
+}
+
 static void run_list(tally *t) {
     for (const listed *x = suite_list; x->name && !stopped(t); x++) {
-        if (!t->o->only || strstr(x->name, t->o->only)) {
+        if ((!t->o->only || strstr(x->name, t->o->only)) && is_mine(t->o, x - suite_list)) {
             run_line(t, x->name, x->line);
         }
     }
@@ -168,10 +205,11 @@ static int help(void) {
     char kind[200];
     printf(
         "conformance [--device NAME] [--list] [--random N] [--seed S] [--case TEXT] [--long]\n"
-        "            [--only TEXT] [--json FILE] [--cover] [--stop]\n\n"
+        "            [--only TEXT] [--part I/N] [--json FILE] [--cover] [--stop]\n\n"
         "--list    the fixed list; --only: those whose name contains TEXT\n"
         "--random  N cases drawn from --seed S (default 1); --cover: drawn and counted, not run\n"
         "--long    the list and 20,000 random cases\n"
+        "--part    of the list the cases number I, I + N, I + 2 N, ...\n"
         "--stop    at the first failure\n"
         "--case    one case, a line of these fields:\n\n");
     for (int i = 0; point_describe(i, &name, kind, &about); i++) {
@@ -190,6 +228,7 @@ static int read_options(int argc, char **argv, options *o) {
         } texts[] = {{"--device", &o->device},
                      {"--only", &o->only},
                      {"--json", &o->json},
+                     {"--part", &o->part},
                      {"--case", &o->one}};
         int known = 0;
         for (size_t j = 0; j < sizeof texts / sizeof *texts && i + 1 < argc; j++) {
@@ -258,6 +297,7 @@ int main(int argc, char **argv) {
     }
     attn_device_release(s.ref);
     attn_device_release(s.dev);
+    print_refused(&t.refused);
     printf("%ld passed, %ld failed\n", t.passed, t.failed);
     return t.failed != 0 || (t.passed == 0 && !o.cover); /* nothing run is no success */
 }

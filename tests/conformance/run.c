@@ -79,9 +79,12 @@ static const char *direction_text(int direction) {
 int plan_of(const side *s, const attn_call *shapes, const attn_variant *variant, int direction,
             attn_plan **plan, char *why) {
     *plan = NULL;
-    return attn_plan_new(s->device, direction, shapes, variant, plan) < 0
-               ? complain(why, "%s plan refused: %s", direction_text(direction), attn_error())
-               : 0;
+    const int status = attn_plan_new(s->device, direction, shapes, variant, plan);
+    if (status == ATTN_UNSUPPORTED) {
+        return complain(why, UNSUPPORTED "%s: %s", attn_error_arg(), attn_error());
+    }
+    return status < 0 ? complain(why, "%s plan refused: %s", direction_text(direction), attn_error())
+                      : 0;
 }
 
 int run_plan(const side *s, const attn_plan *plan, const attn_call *call, char *why) {

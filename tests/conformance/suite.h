@@ -127,6 +127,8 @@ void setup_free(setup *s);
 /* The inputs of `to` become those of `from`. */
 int side_copy_inputs(side *to, const side *from, char *why);
 int side_poison_outputs(side *s, char *why);
+/* A plan that is refused with ATTN_UNSUPPORTED has a sentence that begins so, then the argument. */
+#define UNSUPPORTED "unsupported "
 int plan_of(const side *s, const attn_call *shapes, const attn_variant *variant, int direction,
             attn_plan **plan, char *why);
 int run_plan(const side *s, const attn_plan *plan, const attn_call *call, char *why);
@@ -151,6 +153,8 @@ typedef struct output_error {
 typedef struct outcome {
     int ok;
     char why[WHY];
+    char refused[48]; /* the argument about which the device said that it cannot do it; a backward
+                         case is then judged by its forward, any other not at all */
     output_error error[PLAIN_OUTPUTS];
     int n_errors;
 } outcome;

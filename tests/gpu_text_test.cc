@@ -1,0 +1,375 @@
+// gpu_text_test.cc: a variant as text for chips, compiled by the host's compiler: scores and masks
+// bit by bit against attn__op32, classes against every pair of their box.
+
+#include <catch2/catch.hpp>
+
+#include "variant_handle.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+
+extern "C" {
+#include "gpu_params.h"
+#include "jit.h"
+}
+
+using namespace random_expr;
+
+namespace {
+
+std::string file_text(const std::string &name) {
+    for (int i = 0; i < attn__n_kernel_files; i++) {
+        if (name == attn__kernel_files[i].file.name) {
+            return attn__kernel_files[i].file.text;
+        }
+    }
+    FAIL("there is no " << name);
+    return "";
+}
+
+std::string replaced(std::string text, const std::string &from, const std::string &to) {
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+        text.replace(at, from.size(), to);
+    }
+    return text;
+}
+
+/* The types of score.h, as they stand there. */
+std::string pair_and_box() {
+    const std::string text = file_text("core/score.h");
+    const size_t begin = text.find("typedef struct attn_pair"), end = text.find("} attn_box;");
+    REQUIRE(begin < end);
+    REQUIRE(end != std::string::npos);
+    return text.substr(begin, end - begin) + "} attn_box;\n";
+}
+
+/* As pair_and_box has them: ints in this order. */
+struct pair_of_ints {
+    int b, h, q, k, i, nq, nk, nh, hk, batch;
+};
+struct box_of_ints {
+    int b, h0, h1, q0, q1, i0, i1, k0, k1, nq, nk, nh, hk, batch;
+};
+
+std::string prelude() {
+    return "#include \"core/types.h\"\n"
+           "#define ATTN_WORDS 400\n"
+           "#include \"core/params.h\"\n"
+           "#define DEV static inline __attribute__((unused))\n"
+           "DEV u32 bits_of(float x) { union { float f; u32 u; } v = {x}; return v.u; }\n"
+           "DEV float float_of(u32 x) { union { u32 u; float f; } v = {x}; return v.f; }\n"
+           "DEV float sqrt_f32(float x) { return __builtin_sqrtf(x); }\n"
+           "DEV u32 load_u8(u64 at) { return *(const u8 *)at; }\n"
+           "DEV u32 load_u16(u64 at) { return *(const u16 *)at; }\n"
+           "DEV u32 load_u32(u64 at) { return *(const u32 *)at; }\n"
+           "DEV float float_of_bf16(u32 x) { return float_of(x << 16); }\n"
+           "DEV float float_of_f16(u32 x) {\n" // normal numbers and 0
+           "    const u32 e = x >> 10 & 31, sign = (x & 0x8000) << 16;\n"
+           "    return float_of(e ? sign | (e + 112) << 23 | (x & 1023) << 13 : sign);\n"
+           "}\n" +
+           pair_and_box();
+}
+
+/* Many variants in one shared object; function j is named after j. */
+class compiled {
+  public:
+    explicit compiled(const std::vector<std::string> &sources) {
+        char path[] = "/tmp/attn-text-XXXXXX";
+        REQUIRE(mkdtemp(path));
+        folder = path;
+        REQUIRE(system(("mkdir " + folder + "/core").c_str()) == 0);
+        for (const char *name : {"core/types.h", "core/params.h", "core/math.h", "core/interval.h"}) {
+            std::ofstream(folder + "/" + name) << file_text(name);
+        }
+        std::ofstream file(folder + "/all.c");
+        file << prelude();
+        for (size_t j = 0; j < sources.size(); j++) {
+            const std::string n = std::to_string(j);
+            std::string text = replaced(sources[j], "attn_score(", "score_" + n + "(");
+            text = replaced(text, "attn_mask(", "mask_" + n + "(");
+            text = replaced(text, "attn_class(", "class_" + n + "(");
+            text = replaced(text, "read_", "read_" + n + "_");
+            text = replaced(text, "DEV float score", "float score");
+            text = replaced(text, "DEV int mask", "int mask");
+            text = replaced(text, "DEV int class", "int class");
+            file << text;
+        }
+        file.close();
+        const char *const cc = getenv("CC");
+        const std::string command = std::string(cc && *cc ? cc : "cc") +
+                                    " -std=gnu11 -O1 -w -ffp-contract=off -fPIC -shared -I" +
+                                    folder + " " + folder + "/all.c -o " + folder + "/all.so";
+        REQUIRE(system(command.c_str()) == 0);
+        handle = dlopen((folder + "/all.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+        REQUIRE(handle);
+    }
+    ~compiled() {
+        if (handle) {
+            dlclose(handle);
+        }
+        if (system(("rm -r " + folder).c_str()) != 0) {
+            WARN("a temporary folder stays");
+        }
+    }
+    compiled(const compiled &) = delete;
+
+    template <typename function> function *find(const char *name, size_t j) const {
+        return reinterpret_cast<function *>(
+            dlsym(handle, (name + std::string("_") + std::to_string(j)).c_str()));
+    }
+
+  private:
+    std::string folder;
+    void *handle = nullptr;
+};
+
+using score_function = float(const attn_params *, const pair_of_ints *, float);
+using mask_function = int(const attn_params *, const pair_of_ints *, float);
+using class_function = int(const attn_params *, const box_of_ints *);
+
+std::string source_of(const attn_variant *v, const attn__bound *bound) {
+    char *text = nullptr;
+    REQUIRE(attn__variant_source(v, bound, &text) == ATTN_OK);
+    const std::string s = text;
+    free(text);
+    return s;
+}
+
+pair_of_ints pair_of(const attn__env &e) {
+    return {e.leaf[LEAF_b],  e.leaf[LEAF_h],  e.leaf[LEAF_q],  e.leaf[LEAF_k],  e.leaf[LEAF_i],
+            e.leaf[LEAF_nq], e.leaf[LEAF_nk], e.leaf[LEAF_nh], e.leaf[LEAF_hk], e.leaf[LEAF_batch]};
+}
+
+/* A variant of a random score and a random mask; none if its constants overflow. */
+std::unique_ptr<variant> draw(uint64_t seed) {
+    graph g;
+    builder make(&g.g, seed);
+    rng r{seed};
+    const int score = make.node(VT_F32, 1 + r.below(5)), mask = make.node(VT_BOOL, 1 + r.below(5));
+    if (score < 0 || mask < 0) {
+        return nullptr;
+    }
+    auto made = std::make_unique<variant>();
+    const int status = attn__variant_new(&g.g, score, mask, &made->v);
+    return status == ATTN_OK ? std::move(made) : nullptr;
+}
+
+float some_s(rng &r) {
+    static const float edge[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-40f, 3e38f, -3e38f};
+    return r.below(5) == 0 ? edge[r.below(8)] : (float)(40 * r.uniform() - 20);
+}
+
+/* Pairs around one: up to 4 rows, 4 keys, 2 heads. */
+struct box {
+    box_of_ints ints;
+    attn__env first;
+    int rows, keys, heads;
+};
+box box_around(const attn__env &env, rng &r) {
+    box b = {{}, env, 1 + r.below(4), 1 + r.below(4), 1 + r.below(2)};
+    const int32_t *const e = env.leaf;
+    b.ints = {e[LEAF_b],  e[LEAF_h],  e[LEAF_h] + b.heads - 1, e[LEAF_q],  e[LEAF_q] + b.rows - 1,
+              e[LEAF_i],  e[LEAF_i] + b.rows - 1, e[LEAF_k],   e[LEAF_k] + b.keys - 1,
+              e[LEAF_nq], e[LEAF_nk], e[LEAF_nh], e[LEAF_hk],  e[LEAF_batch]};
+    return b;
+}
+attn__env env_in(const box &b, int row, int key, int head) {
+    attn__env env = b.first;
+    env.leaf[LEAF_q] += row;
+    env.leaf[LEAF_i] += row;
+    env.leaf[LEAF_k] += key;
+    env.leaf[LEAF_h] += head;
+    return env;
+}
+
+} // namespace
+
+TEST_CASE("text gives the bits of the vector machine, classes are never wrong") {
+    const size_t n = 200;
+    std::vector<std::unique_ptr<variant>> variants;
+    std::vector<std::unique_ptr<values>> with;
+    std::vector<std::string> sources;
+    for (uint64_t seed = 1000; variants.size() < n; seed++) {
+        auto drawn = draw(seed);
+        if (drawn) {
+            with.push_back(std::make_unique<values>(&drawn->v->graph, seed));
+            sources.push_back(source_of(drawn->v, with.back()->bound.data()));
+            variants.push_back(std::move(drawn));
+        }
+    }
+    const compiled code(sources);
+    int classes[3] = {0, 0, 0}, scores = 0;
+    for (size_t j = 0; j < n; j++) {
+        const attn_variant *const v = variants[j]->v;
+        INFO(v->text << "\n" << sources[j]);
+        auto *const score = code.find<score_function>("score", j);
+        auto *const mask = code.find<mask_function>("mask", j);
+        auto *const class_of = code.find<class_function>("class", j);
+        REQUIRE((score != nullptr) == (attn__has_score(v) != 0));
+        REQUIRE((mask != nullptr) == (attn__has_mask(v) != 0));
+        REQUIRE((class_of != nullptr) == (attn__has_mask(v) != 0));
+        attn_params params;
+        memset(&params, 0, sizeof params);
+        attn__words_fill(&v->graph, with[j]->bound.data(), params.word);
+        rng r{j};
+        for (int round = 0; round < 40; round++) {
+            const attn__env start = environment(r);
+            const box b = box_around(start, r);
+            const int verdict = class_of ? class_of(&params, &b.ints) : 2;
+            classes[verdict]++;
+            for (int at = 0; at < b.rows * b.keys * b.heads; at++) {
+                const attn__env env =
+                    env_in(b, at % b.rows, at / b.rows % b.keys, at / b.rows / b.keys);
+                const float s = some_s(r);
+                const pair_of_ints pair = pair_of(env);
+                const auto val = eval32(&v->graph, std::max(v->score, v->mask), s, env,
+                                        with[j]->bound);
+                if (score) {
+                    attn__val32 got;
+                    got.f = score(&params, &pair, s);
+                    scores++;
+                    if (!same(VT_F32, got, val[(size_t)v->score])) {
+                        FAIL("score " << got.f << ", not " << val[(size_t)v->score].f);
+                    }
+                }
+                const int visible = val[(size_t)v->mask].i;
+                if (mask && mask(&params, &pair, s) != visible) {
+                    FAIL("mask is not " << visible);
+                }
+                if (verdict != 1 && visible != verdict / 2) {
+                    FAIL("class " << verdict << " of a box with a pair that is " << visible);
+                }
+            }
+        }
+    }
+    CHECK(scores > 10000); // what was drawn means something
+    CHECK(classes[0] > 500);
+    CHECK(classes[1] > 500);
+    CHECK(classes[2] > 500);
+}
+
+/* Blocks of 8 x 8 pairs of 40 x 56: the text's classes are those of attn__class. */
+TEST_CASE("text finds the blocks of ordinary masks") {
+    const std::vector<std::string> texts = {
+        "k <= q",
+        "q - k <= 9 && k - q <= 0",
+        "k < 5 || k <= q",
+        "k <= q && (k < 4 || q - k <= 9)",
+        "floordiv(k, 16) == floordiv(q, 16)",
+        "h < 2 || k <= q",
+        "k % 32 < 16",
+        "i < 8 ? k < 16 : k <= q",
+        "abs(q - k) <= 12",
+        "k <= q / 2",
+        "2 * k <= q + 16",
+        "max(k, 20) <= q",
+        "k < nk - 30",
+        "!(k > q) && k >= floordiv(h * nk, nh) - 8",
+    };
+    std::vector<std::unique_ptr<variant>> variants;
+    std::vector<std::string> sources;
+    for (const auto &text : texts) {
+        variants.push_back(std::make_unique<variant>(text));
+        sources.push_back(source_of(variants.back()->v, nullptr));
+    }
+    const compiled code(sources);
+    for (size_t j = 0; j < texts.size(); j++) {
+        const attn_variant *const v = variants[j]->v;
+        auto *const class_of = code.find<class_function>("class", j);
+        attn_params params;
+        memset(&params, 0, sizeof params);
+        for (int h = 0; h < 4; h++) {
+            for (int q = 0; q < 40; q += 8) {
+                for (int k = 0; k < 56; k += 8) {
+                    const int q0 = q + 16;
+                    attn__box want;
+                    attn__box_init(&want, nullptr);
+                    attn__box_set(&want, LEAF_b, 0, 0);
+                    attn__box_set(&want, LEAF_h, h, h);
+                    attn__box_set(&want, LEAF_q, q0, q0 + 7);
+                    attn__box_set(&want, LEAF_i, q, q + 7);
+                    attn__box_set(&want, LEAF_k, k, k + 7);
+                    attn__box_set(&want, LEAF_nq, 40, 40);
+                    attn__box_set(&want, LEAF_nk, 56, 56);
+                    attn__box_set(&want, LEAF_nh, 4, 4);
+                    attn__box_set(&want, LEAF_hk, 4, 4);
+                    attn__box_set(&want, LEAF_batch, 1, 1);
+                    want.no_overflow = 1;
+                    const box_of_ints b = {0,     h, h,     q0, q0 + 7, q, q + 7,
+                                           k, k + 7, 40, 56, 4, 4,      1};
+                    INFO(texts[j] << " h " << h << " q " << q0 << " k " << k);
+                    CHECK(class_of(&params, &b) == attn__class(&v->graph, v->mask, &want));
+                }
+            }
+        }
+    }
+}
+
+/* Every element type that a symbol may have, with strides, and indices outside. */
+TEST_CASE("text reads tensors as the host does") {
+    const struct {
+        const char *text;
+        int type;
+    } rows[] = {{"s + t[h][k]", ATTN_F32},
+                {"s + t[h][k]", ATTN_F16},
+                {"s + t[h][k]", ATTN_BF16},
+                {"i32 t[2]; s + t[h][k]", ATTN_I32},
+                {"i32 t[2] in -3..4; s + t[h][k]", ATTN_I32},
+                {"bool t[2]; t[h][k] ? s : -inf", ATTN_BOOL},
+                {"bool t[2]; t[h][k] ? s : -inf", ATTN_U8}};
+    std::vector<std::unique_ptr<variant>> variants;
+    std::vector<std::string> sources;
+    std::vector<attn__bound> bound;
+    std::vector<char> memory(4096);
+    rng r{3};
+    for (const auto &row : rows) {
+        attn__bound b;
+        memset(&b, 0, sizeof b);
+        b.type = row.type;
+        b.data = memory.data() + 512;
+        b.n[0] = 3;
+        b.n[1] = 5;
+        b.st[0] = -1;
+        b.st[1] = 6;
+        bound.push_back(b);
+        variants.push_back(std::make_unique<variant>(row.text));
+        sources.push_back(source_of(variants.back()->v, &b));
+    }
+    const compiled code(sources);
+    for (size_t j = 0; j < variants.size(); j++) {
+        for (int e = 0; e < 300; e++) { // 512 bytes before, 700 behind
+            const int bytes = attn__type_bytes(rows[j].type);
+            attn__set(memory.data() + 512 + (e - 40) * bytes, rows[j].type,
+                      rows[j].type == ATTN_BOOL || rows[j].type == ATTN_U8 ? r.below(2)
+                      : rows[j].type == ATTN_I32 ? r.between(-9, 9)
+                                                 : r.between(-90, 90) / 8.0);
+        }
+        const attn_variant *const v = variants[j]->v;
+        auto *const score = code.find<score_function>("score", j);
+        auto *const mask = code.find<mask_function>("mask", j);
+        attn_params params;
+        memset(&params, 0, sizeof params);
+        attn__words_fill(&v->graph, &bound[j], params.word);
+        for (int h = -1; h < 4; h++) {
+            for (int k = -2; k < 7; k++) {
+                attn__env env;
+                memset(&env, 0, sizeof env);
+                env.leaf[LEAF_h] = h;
+                env.leaf[LEAF_k] = k;
+                const pair_of_ints pair = pair_of(env);
+                const auto val =
+                    eval32(&v->graph, std::max(v->score, v->mask), 2, env, {bound[j]});
+                INFO(rows[j].text << " " << attn__type_name(rows[j].type) << " " << h << " " << k);
+                if (score) {
+                    CHECK(score(&params, &pair, 2) == val[(size_t)v->score].f);
+                }
+                if (mask) {
+                    CHECK(mask(&params, &pair, 2) == val[(size_t)v->mask].i);
+                }
+            }
+        }
+    }
+}
