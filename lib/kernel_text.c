@@ -2179,7 +2179,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "\n"
 "DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {\n"
 "    it->base = w->k_begin / ATTN_BN;\n"
-"    it->end = (w->k_end + ATTN_BN - 1) / ATTN_BN;\n"
+"    it->end = w->k_begin < w->k_end ? (w->k_end + ATTN_BN - 1) / ATTN_BN : it->base;\n"
 "    range_look(it, p, w);\n"
 "}\n"
 "\n"

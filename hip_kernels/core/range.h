@@ -65,7 +65,7 @@ DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
 
 DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
     it->base = w->k_begin / ATTN_BN;
-    it->end = (w->k_end + ATTN_BN - 1) / ATTN_BN;
+    it->end = w->k_begin < w->k_end ? (w->k_end + ATTN_BN - 1) / ATTN_BN : it->base;
     range_look(it, p, w);
 }
 
