@@ -11,8 +11,8 @@
    alone. Each row decides for itself, by its own scores. Where no row of the warp moved, the
    multiplication by 1 is skipped.
 
-   A row that has seen nothing has m = -inf. A visible NaN or +inf makes m or l not finite, which
-   careful.h looks for. */
+   A row that has seen nothing has m = -inf. A visible NaN makes its p and so l NaN, a visible +inf
+   makes m not finite, which careful.h looks for; so the maximum may pass over NaN. */
 #ifndef ATTN_SOFTMAX_H
 #define ATTN_SOFTMAX_H
 
@@ -39,7 +39,7 @@ DEV void softmax_step(tile_s *s, attn_soft *t, tile_o *o, float factor) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         float top = s->x[r][0];
         UNROLL for (int c = 1; c < TILE_COLS(ATTN_BN); c++) {
-            top = max_nan(top, s->x[r][c]);
+            top = max_num(top, s->x[r][c]);
         }
         top = row_max(top) * factor;
         const float old = t->m[r];
