@@ -15,22 +15,43 @@
 #include <string.h>
 #include <unistd.h>
 
-static _Thread_local char last_message[4096]; /* a compiler's words stand in it */
-static _Thread_local char last_arg[80];
+/* A thread's last failure. It is large, as a compiler's words stand in it, and lies on the heap: a
+   library that is loaded by dlopen gets little thread-local memory. */
+typedef struct failure {
+    char message[4096], arg[80];
+} failure;
+static pthread_once_t failures_once = PTHREAD_ONCE_INIT;
+static pthread_key_t failures;
+
+static void make_failures(void) {
+    pthread_key_create(&failures, free);
+}
 
 const char *attn_error(void) {
-    return last_message;
+    pthread_once(&failures_once, make_failures);
+    const failure *const last = pthread_getspecific(failures);
+    return last ? last->message : "";
 }
 const char *attn_error_arg(void) {
-    return last_arg;
+    pthread_once(&failures_once, make_failures);
+    const failure *const last = pthread_getspecific(failures);
+    return last ? last->arg : "";
 }
 
 int attn__fail(int status, const char *arg, const char *format, ...) {
-    va_list values;
-    va_start(values, format);
-    vsnprintf(last_message, sizeof last_message, format, values);
-    va_end(values);
-    snprintf(last_arg, sizeof last_arg, "%s", arg);
+    pthread_once(&failures_once, make_failures);
+    failure *last = pthread_getspecific(failures);
+    if (!last && (last = malloc(sizeof *last)) != NULL && pthread_setspecific(failures, last)) {
+        free(last);
+        last = NULL;
+    }
+    if (last) { /* without memory the status alone tells */
+        va_list values;
+        va_start(values, format);
+        vsnprintf(last->message, sizeof last->message, format, values);
+        va_end(values);
+        snprintf(last->arg, sizeof last->arg, "%s", arg);
+    }
     return status;
 }
 
