@@ -282,6 +282,9 @@ int main(int argc, char **argv) {
         fprintf(stderr, "conformance: cannot write %s\n", o.json);
         return 2;
     }
+    if (t.json) { /* whole lines, also where time runs out */
+        setvbuf(t.json, NULL, _IOLBF, 1 << 16);
+    }
     if (o.one) {
         run_line(&t, "case", o.one);
     }
