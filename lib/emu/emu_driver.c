@@ -46,7 +46,6 @@ struct attn__module {
 static void describe(const struct kind *k, attn_device_info *info) {
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     *info = (attn_device_info){.size = sizeof *info, .kind = attn__emu.kind, .emulated = 1};
-    info->threads = attn__cores();
     info->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
     snprintf(info->name, sizeof info->name, "emu:%s", k->target);
     snprintf(info->arch, sizeof info->arch, "%s, emulated", k->target);

@@ -226,8 +226,10 @@ static void check_window(setup *s, outcome *out, const suite *suite) {
     expect_same(causal, window, "window(NK - 1, 0) instead of causal", out->why);
 }
 
-/* NaN in every row of k and v that no row of q sees. */
-static void check_isolate(setup *s, outcome *out) {
+/* NaN in every row of k and v that no row of q sees: a processor keeps every bit; a chip computes
+   rows in whose blocks it meets NaN by a loop of its own, so there the values are judged again. */
+static void check_isolate(setup *s, outcome *out, const suite *suite) {
+    const int chip = suite->info.kind != 1 || suite->info.emulated;
     plain_result seen;
     run_dev(s, out->why);
     check_values(s, out);
@@ -247,7 +249,14 @@ static void check_isolate(setup *s, outcome *out) {
     }
     plain_free(&seen);
     side_copy_inputs(&s->dev, &s->ref, out->why);
-    expect_same(clean, run_for_bits(s, out->why), "NaN where no row looks", out->why);
+    const bits poisoned = run_for_bits(s, out->why);
+    if (chip && out->why[0] == 0) {
+        free(clean.at);
+        free(poisoned.at);
+        check_values(s, out);
+    } else {
+        expect_same(clean, poisoned, "NaN where no row looks", out->why);
+    }
 }
 
 /* The results of sequence b alone, where packed ones lie in one tensor. */
@@ -352,7 +361,7 @@ void check_property(setup *s, outcome *out, const suite *suite) {
     case CHECK_MERGE: check_merge(s, out); break;
     case CHECK_SHARD: check_shard(s, out); break;
     case CHECK_DROPOUT: check_dropout(s, out); break;
-    case CHECK_ISOLATE: check_isolate(s, out); break;
+    case CHECK_ISOLATE: check_isolate(s, out, suite); break;
     default:
         run_dev(s, out->why);
         check_values(s, out);
