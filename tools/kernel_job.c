@@ -1,0 +1,77 @@
+/* kernel_job.c: what a plan would tell a compiler, for one line of tools/kernels.txt.
+
+       kernel_job gfx942 f16 128 128 4096 OUT [dropout] [scales] [blocks] [TEXT]
+
+   4096 are the query rows; TEXT is a variant. Prints the definitions on one line, in front of them
+   warps and lanes; writes the variant's functions to the file OUT.
+
+   Who calls it: tools/kernels.lua, which builds it with build/libattn.a: tiles and variants come
+   from the library's own tables and printer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu_text.h"
+#include "target.h"
+
+static int type_of(const char *name) {
+    return strcmp(name, "f16") == 0    ? ATTN_F16
+           : strcmp(name, "bf16") == 0 ? ATTN_BF16
+           : strcmp(name, "f32") == 0  ? ATTN_F32
+                                       : 0;
+}
+
+/* The variant's functions into `path`, its definitions to standard output. */
+static int variant(const char *text, const char *path) {
+    attn__bound bound[ATTN__MAX_SYMBOLS];
+    int32_t word[ATTN__MAX_SYMBOLS];
+    attn_variant *v = NULL;
+    char *source = NULL;
+    memset(bound, 0, sizeof bound);
+    for (int i = 0; i < ATTN__MAX_SYMBOLS; i++) {
+        bound[i].type = ATTN_F32;
+    }
+    if (attn_variant_parse(text, &v) < 0 || attn__variant_source(v, bound, &source) < 0) {
+        fprintf(stderr, "%s\n", attn_error());
+        return 1;
+    }
+    FILE *const out = fopen(path, "w");
+    const int words = attn__variant_words(&v->graph, word);
+    if (!out || fputs(source, out) < 0 || fclose(out)) {
+        return 1;
+    }
+    printf(" -DATTN_HAS_SCORE=%d -DATTN_HAS_MASK=%d -DATTN_WORDS=%d", attn__has_score(v),
+           attn__has_mask(v), words ? words : 1);
+    free(source);
+    attn_variant_release(v);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    const attn__target *const target = argc > 6 ? attn__target_find(argv[1]) : NULL;
+    const int type = argc > 6 ? type_of(argv[2]) : 0;
+    int status = 0;
+    if (!target || !type) {
+        fprintf(stderr, "kernel_job: target, type, D, DV, rows, file\n");
+        return 2;
+    }
+    const int d = atoi(argv[3]), dv = atoi(argv[4]);
+    const attn__tile_size tile = attn__target_tile(target, type, d, dv, atoll(argv[5]));
+    printf("%d %d -DATTN_TYPE=%d -DATTN_D=%d -DATTN_DV=%d -DATTN_BM=%d -DATTN_BN=%d "
+           "-DATTN_WARPS=%d -DATTN_STAGES=%d",
+           tile.warps, target->lanes, type == ATTN_F16 ? 1 : type == ATTN_BF16 ? 2 : 3, d, dv,
+           tile.bm, tile.bn, tile.warps, tile.stages);
+    for (int i = 7; i < argc && status == 0; i++) {
+        if (strcmp(argv[i], "dropout") == 0) {
+            printf(" -DATTN_HAS_DROPOUT=1");
+        } else if (strcmp(argv[i], "scales") == 0) {
+            printf(" -DATTN_HAS_SCALES=1");
+        } else if (strcmp(argv[i], "blocks") == 0) {
+            printf(" -DATTN_HAS_BLOCKS=1");
+        } else {
+            status = variant(argv[i], argv[6]);
+        }
+    }
+    printf("\n");
+    return status;
+}

@@ -1,0 +1,225 @@
+-- kernels.lua: compiles the standard list of kernels for every target and says what became of them:
+-- registers, spills, shared memory, waves, and of CDNA's inner loop how busy the matrix units would
+-- be. No chip is needed. In TAP; a line worse than tools/budget.txt fails.
+--
+--     luajit tools/kernels.lua            the lines of tools/kernels.txt that a * marks
+--     luajit tools/kernels.lua --long     all of them
+--     luajit tools/kernels.lua --update   all of them, and writes tools/budget.txt
+--     ... --only gfx942                   those whose name contains a text
+--
+-- Who calls it: tests/run.sh. Run from the repository's root, after tools/build.sh. Without nvcc the
+-- sm_ targets are skipped, without clang-22 or clang-19 the gfx ones.
+
+local kernel_loop = dofile 'tools/kernel_loop.lua'
+
+local BUDGET = 'tools/budget.txt'
+local SM = {sm_80 = '80', sm_90a = '90'}
+local TARGETS = {'sm_80', 'sm_90a', 'gfx90a', 'gfx942'}
+local EMULATED = {sm_80 = '80', sm_90a = '90', gfx90a = '0x90a', gfx942 = '0x942'}
+-- What a budget bounds; a share may not fall, all else may not grow.
+local FIGURES = {'registers', 'spilled', 'scalar', 'scratch', 'shared', 'model'}
+
+local function run(format, ...)
+    local pipe = assert(io.popen('{ ' .. format:format(...) .. '; } 2>&1; echo "status $?"'))
+    local text = pipe:read '*a'
+    pipe:close()
+    local out, status = text:match '^(.*)status (%d+)\n$'
+    return tonumber(status) == 0, out or text
+end
+
+local function has(program) return (run('command -v %s', program)) end
+
+local function lines_of(path)
+    local list = {}
+    for line in io.lines(path) do
+        if not line:find '^#' and line:find '%S' then list[#list + 1] = line end
+    end
+    return list
+end
+
+-- -- The list ---------------------------------------------------------------------------------------
+
+local options = {only = ''}
+do
+    local i = 1
+    while arg[i] do
+        if arg[i] == '--only' then
+            i = i + 1
+            options.only = assert(arg[i], '--only what?')
+        else
+            options[assert(arg[i]:match '^%-%-(%l+)$', 'kernels.lua: what is ' .. arg[i])] = true
+        end
+        i = i + 1
+    end
+end
+local long = options.long or options.update
+
+local list = {}
+for _, line in ipairs(lines_of 'tools/kernels.txt') do
+    local star, rest = line:match '^(%*?)%s*(.-)%s*$'
+    if long or star == '*' then list[#list + 1] = (rest:gsub('%s+', ' ')) end
+end
+
+local budget = {}
+do
+    local file = io.open(BUDGET)
+    for line in file and file:lines() or function() end do
+        local name, rest = line:match '^(.-): (.*)$'
+        if name then
+            budget[name] = {}
+            for figure, value in rest:gmatch '(%l+) ([%d.]+)' do
+                budget[name][figure] = tonumber(value)
+            end
+            budget[name].compiler = rest:match 'by (%S+)'
+        end
+    end
+    if file then file:close() end
+end
+
+-- -- One kernel -------------------------------------------------------------------------------------
+
+local folder = assert(select(2, run 'mktemp -d'):match '^/%S+')
+local clang = has 'clang-22' and '22' or has 'clang-19' and '19' or nil
+
+-- Waves of a SIMD (of a quarter of an SM) at once.
+local function waves(target, warps, registers, shared)
+    if SM[target] then
+        local total = target == 'sm_80' and 163 or 227
+        local by_registers = math.floor(65536 / (math.ceil(registers / 8) * 8 * 32 * warps))
+        return math.min(by_registers, math.floor(total * 1024 / (shared + 1024))) * warps / 4
+    end
+    local by_registers = math.min(8, math.floor(512 / (math.ceil(registers / 8) * 8)))
+    local blocks = math.floor(65536 / math.max(shared, 1))
+    return math.min(by_registers, blocks * warps / 4)
+end
+
+local function compile_sm(target, defines)
+    local ok, out = run('nvcc -x cu -std=c++17 -cubin -arch=%s -O3 -fmad=false -Xptxas -v ' ..
+        '-Ihip_kernels -I%s %s hip_kernels/attn_fwd.hip -o %s/k.cubin', target, folder, defines,
+        folder)
+    local spilled = out:match '(%d+) bytes spill stores'
+    return ok and spilled and {
+        registers = tonumber(out:match 'Used (%d+) registers'),
+        spilled = tonumber(spilled) / 4,
+        scalar = 0,
+        scratch = tonumber(out:match '(%d+) bytes stack frame'),
+    }, out
+end
+
+local function compile_gfx(target, defines)
+    local ok, out = run('clang-%s -x hip -std=c++17 --offload-device-only --no-gpu-bundle-output ' ..
+        '--offload-arch=%s -nogpuinc -nogpulib -mcode-object-version=5 -O3 -ffp-contract=off ' ..
+        '-Ihip_kernels -I%s %s hip_kernels/attn_fwd.hip -o %s/k.o', clang, target, folder, defines,
+        folder)
+    if not ok then return nil, out end
+    local _, notes = run('llvm-readelf-%s --notes %s/k.o', clang, folder)
+    local function note(name) return tonumber(notes:match('%.' .. name .. ': +(%d+)')) end
+    local _, code = run('llvm-objdump-%s -d %s/k.o', clang, folder)
+    return {
+        registers = note 'vgpr_count',
+        spilled = note 'vgpr_spill_count',
+        scalar = note 'sgpr_spill_count',
+        scratch = note 'private_segment_fixed_size',
+        loop = kernel_loop(code, target, clang, folder),
+    }
+end
+
+-- By the host's compiler, as an emulated kernel would have it.
+local function shared_bytes(target, defines)
+    local ok, out = run('cd %s/host && cc -std=gnu11 -w -DATTN_EMU=%s %s -I.. -I. shared.c -o shared ' ..
+        '&& ./shared', folder, EMULATED[target], defines)
+    assert(ok, out)
+    return tonumber(out)
+end
+assert(run('cp -r hip_kernels %s/host && cp lib/emu/isa/*.h %s/host/isa/', folder, folder))
+do
+    local file = assert(io.open(folder .. '/host/shared.c', 'w'))
+    file:write('int printf(const char *, ...);\n#include "target.h"\n#include "core/params.h"\n',
+        '#include "core/tile.h"\nint main(void) { printf("%d", (int)ATTN_SHARED_BYTES); }\n')
+    file:close()
+end
+
+local function kernel(target, line)
+    local plain, text = line:match '^([^"]*)(.*)$'
+    local type_, d, dv, rows, features = plain:match '^(%S+) (%d+) (%d+) (%d+) ?(.*)$'
+    text = text:gsub('"', "'")
+    local ok, job = run('%s/kernel_job %s %s %s %s %s %s/variant.h %s %s', folder, target, type_, d,
+        dv, rows, folder, features, text)
+    local warps, _, defines = job:match '^(%d+) (%d+) (.-)\n$'
+    if not ok or not warps then return nil, job end
+    local result, out = (SM[target] and compile_sm or compile_gfx)(target, defines)
+    if not result then return nil, out end
+    result.shared = shared_bytes(target, defines)
+    result.waves = waves(target, tonumber(warps), result.registers, result.shared)
+    result.model = result.loop and result.loop.one_wave
+    return result
+end
+
+-- -- All ---------------------------------------------------------------------------------------------
+
+local function figures(r)
+    local text = {}
+    for _, name in ipairs(FIGURES) do
+        if r[name] then text[#text + 1] = ('%s %d'):format(name, r[name]) end
+    end
+    return table.concat(text, ' ')
+end
+
+-- What is worse than the budget; figures of another compiler than the budget's are not compared,
+-- but for what must be 0.
+local function worse(name, r, compiler)
+    local b, found = budget[name], {}
+    if not b then return {'not in ' .. BUDGET} end
+    for _, figure in ipairs(FIGURES) do
+        local have, may = r[figure], b[figure]
+        local same = compiler == b.compiler or figure == 'spilled' or figure == 'scratch'
+        if have and may and same and
+            (figure == 'model' and have < may or figure ~= 'model' and have > may) then
+            found[#found + 1] = ('%s %d, the budget is %d'):format(figure, have, may)
+        end
+    end
+    return found
+end
+
+local job_ok, job_out = run('cc -std=c11 -O1 -Ilib tools/kernel_job.c build/libattn.a -lm -ldl ' ..
+    '-lpthread -o %s/kernel_job', folder)
+assert(job_ok, job_out)
+
+local number, failed, written = 0, 0, {}
+for _, target in ipairs(TARGETS) do
+    local compiler = SM[target] and (has 'nvcc' and 'nvcc') or clang and 'clang-' .. clang
+    if SM[target] and not has 'nvcc' then compiler = nil end
+    for _, line in ipairs(list) do
+        local name = target .. ' ' .. line
+        if name:find(options.only, 1, true) then
+            number = number + 1
+            if not compiler then
+                print(('ok %d - %s # skip no %s'):format(number, name,
+                    SM[target] and 'nvcc' or 'clang'))
+            else
+                local r, out = kernel(target, line)
+                local bad = r and not options.update and worse(name, r, compiler) or {}
+                failed = failed + ((not r or #bad > 0) and 1 or 0)
+                print(('%s %d - %s: %s'):format(r and #bad == 0 and 'ok' or 'not ok', number, name,
+                    r and ('%s, %g waves%s'):format(figures(r), r.waves,
+                        r.loop and ', ' .. r.loop.text or '') or 'does not compile'))
+                for _, why in ipairs(r and bad or {out}) do
+                    print('# ' .. why:sub(1, 2000):gsub('\n', '\n# '))
+                end
+                if r then written[#written + 1] = ('%s: %s by %s'):format(name, figures(r), compiler) end
+            end
+            io.stdout:flush()
+        end
+    end
+    if not compiler then print('skipped: no ' .. (SM[target] and 'nvcc' or 'clang')) end
+end
+print('1..' .. number)
+
+if options.update and options.only == '' then
+    local file = assert(io.open(BUDGET, 'w'))
+    file:write('# What the kernels of tools/kernels.txt may take; tools/kernels.lua --update writes it.\n')
+    file:write(table.concat(written, '\n'), '\n')
+    file:close()
+end
+run('rm -rf %s', folder)
+os.exit(failed == 0 and 0 or 1)
