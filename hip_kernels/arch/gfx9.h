@@ -266,16 +266,20 @@ DEV u32 quad_half(int quad) {
     return (u32)(quad / 2 % 2 * 8);
 }
 
-/* 4 keys x V_WIDTH columns, turned: 4 keys of one column are 8 bytes. */
+/* 4 keys x V_WIDTH columns, turned: 4 keys of one column are 8 bytes. Sixteen lanes write at once:
+   one column of 64 keys or more, or two of 32, which then must differ in their lowest bit to lie in
+   different banks, so every other lane group takes the columns of a pair the other way round. */
 DEV void land_v_turned(const u32 *w, u32 to, int quad, int col) {
+    const int swap = ATTN_BN == 32 ? col / V_WIDTH % 2 : 0;
+    const u32 even = swap ? PERM_HIGH : PERM_LOW, odd = swap ? PERM_LOW : PERM_HIGH;
     UNROLL
     for (int c = 0; c < V_WIDTH; c++) {
-        const u32 which = c % 2 ? PERM_HIGH : PERM_LOW;
+        const u32 which = c % 2 ? odd : even;
         const u32 *const x = w + c / 2;
         const b64 y = {{perm_b32(x[V_WIDTH / 2], x[0], which),
                         perm_b32(x[V_WIDTH / 2 * 3], x[V_WIDTH / 2 * 2], which)}};
-        shared_store_b64(to + chunk_at(col + c, quad_chunk(quad), ATTN_BN / 8) + quad_half(quad),
-                         y);
+        shared_store_b64(
+            to + chunk_at(col + (c ^ swap), quad_chunk(quad), ATTN_BN / 8) + quad_half(quad), y);
     }
 }
 
