@@ -25,7 +25,7 @@ enum { MOST_WORDS = 96, PATH = 4096, LOG = 3000 };
 
 /* Products and sums stay apart, as on the chip. A library with sanitizers has kernels with them. */
 static const char *const options[] = {
-    "-x",    "c",     "-std=gnu11",  "-O1",          "-g0",         "-w",
+    "-x",    "c",     "-std=gnu11",  "-Og",          "-g0",         "-w",
     "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing",
 #if defined(__SANITIZE_ADDRESS__)
     "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
