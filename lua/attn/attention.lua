@@ -213,6 +213,9 @@ end
 
 -- g[x] for every x in wrt: a tensor, or for a parameter a number.
 local function collect_grads(call, g, wrt, grads, names)
+    if wrt[1] and call.stream ~= nil then -- what is read below was computed there
+        check(C.attn_stream_sync(call.device.handle, call.stream))
+    end
     for i, x in ipairs(wrt) do
         local total = grads[names[i][1]]
         if #names[i] > 1 then

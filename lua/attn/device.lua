@@ -11,8 +11,8 @@ local abs, floor = math.abs, math.floor
 
 local M = {}
 
--- name arch missing: strings; kind threads memory: numbers; emulated: a boolean. handle: once it is
--- open, attn_device*.
+-- name arch missing: strings; kind index threads memory: numbers; emulated, is_host (its memory is
+-- the host's): booleans. handle: once it is open, attn_device*.
 local Device = {}
 Device.__index = Device
 function Device:__tostring()
@@ -25,6 +25,8 @@ local function describe(info)
         arch = ffi.string(info.arch),
         missing = ffi.string(info.missing),
         kind = tonumber(info.kind),
+        index = tonumber(info.index),
+        is_host = info.kind == 1,
         threads = tonumber(info.threads),
         memory = tonumber(info.memory),
         emulated = info.emulated ~= 0,

@@ -54,6 +54,7 @@ function M.sample(variant, opt, s)
     local window = window_of(variant, opt or {})
     local shape = {tonumber(window.c.rows), tonumber(window.c.columns)}
     local scores = tensor.empty(shape, {device = 'cpu'})
+    s = tensor.is(s) and tensor.on_host(s) or s
     local from = s and ffi.cast('const float *', tensor.c(s).data) or nil
     check(C.attn_variant_sample(variant.handle, window.c, from,
         ffi.cast('float *', scores.head.data)))

@@ -14,7 +14,8 @@
 --         +---------^
 --
 -- Views share a storage and count it; see storage.lua. Indices count from 0; a shape is an ordinary
--- table, from 1.
+-- table, from 1. Memory of a device that is not the host's is only touched by the library: an
+-- element is read and written by a copy, which waits for what stream NULL was given before it.
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
@@ -67,6 +68,11 @@ function M.c(t)
     return ffi.cast(tensor_p, alive(t).head)
 end
 
+-- Are t's elements in memory that Lua can read?
+local function is_host(t)
+    return owner(t.storage).device.is_host
+end
+
 -- The device object of a tensor; t.device is its name.
 function M.device_of(t)
     return owner(alive(t).storage).device
@@ -115,7 +121,8 @@ local function describe(storage, data, dtype, shape, strides)
     storage.refs = storage.refs + 1
     local head = t.head
     head.data, head.ndim = data, #shape
-    head.device.device_type = owner(storage).device.kind
+    local device = owner(storage).device
+    head.device.device_type, head.device.device_id = device.kind, device.index
     head.dtype.code, head.dtype.bits, head.dtype.lanes = dtype.code, dtype.bits, 1
     head.shape, head.strides = t.extent, t.step
     strides = strides or compact(shape)
@@ -202,7 +209,8 @@ end
 
 -- -- Elements -----------------------------------------------------------------------------------
 
--- One f64 element, through which the types pass that Lua does not know; converted by the library.
+-- One f64 element, through which pass the types that Lua does not know, and all of memory that it
+-- does not reach; converted by the library.
 local cell = ffi.new 'double[1]'
 local cell_head, far_head = ffi.new 'attn_tensor', ffi.new 'attn_tensor'
 cell_head.data, cell_head.device.device_type = cell, 1
@@ -216,14 +224,18 @@ end
 
 local function read(t, offset)
     local dtype = dtype_of(t)
-    if dtype == types.bool then
-        return ffi.cast(dtype.pointer, t.head.data)[offset] ~= 0
-    elseif dtype.pointer then
-        return tonumber(ffi.cast(dtype.pointer, t.head.data)[offset])
+    local x
+    if dtype.pointer and is_host(t) then
+        x = tonumber(ffi.cast(dtype.pointer, t.head.data)[offset])
+    else
+        local device = far(t, offset, dtype)
+        check(C.attn_tensor_copy(device, cell_head, far_head, nil))
+        x = cell[0]
     end
-    local device = far(t, offset, dtype)
-    check(C.attn_tensor_copy(device, cell_head, far_head, nil))
-    return cell[0]
+    if dtype == types.bool then
+        return x ~= 0
+    end
+    return x
 end
 
 local function number_of(x)
@@ -238,7 +250,7 @@ end
 local function write(t, offset, x)
     local dtype = dtype_of(t)
     x = dtypes.check_number(dtype, number_of(x), 'the value', 'value')
-    if dtype == types.f32 or dtype == types.f64 then
+    if (dtype == types.f32 or dtype == types.f64) and is_host(t) then
         ffi.cast(dtype.pointer, t.head.data)[offset] = x
         return
     end
@@ -387,6 +399,7 @@ M.memory, M.collect = storages.memory, storages.collect
 -- What the files beside this one build on.
 M.types, M.dtype_of, M.dtype_named = types, dtype_of, dtype_named
 M.alive, M.view, M.shape_of, M.strides_of = alive, view, shape_of, strides_of
+M.is_host = is_host
 M.count_of, M.is_compact, M.whole, M.number_of = count_of, is_compact, whole, number_of
 M.OPTIONS = OPTIONS
 

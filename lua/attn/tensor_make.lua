@@ -163,6 +163,7 @@ return function(M)
     -- t:save 'x.npy'
     function methods.save(t, path)
         check_path(path, '.npy')
+        t = M.is(t) and M.on_host(t) or t
         check(C.attn_file_save_npy(path, M.c(t)))
     end
 
@@ -173,7 +174,7 @@ return function(M)
             fail('INVALID', 'tensors', ('tensors is %s: a table name -> tensor is wanted')
                 :format(M.is(tensors) and 'a tensor' or words.describe(tensors)))
         end
-        local names = {}
+        local names, near = {}, {}
         for name, t in pairs(tensors) do
             if type(name) ~= 'string' then
                 fail('INVALID', 'tensors', ('a name in tensors is %s: a string is wanted')
@@ -183,13 +184,13 @@ return function(M)
                     :format(name, words.describe(t)))
             end
             words.check_text('INVALID', 'tensors', name, 'a name')
-            names[#names + 1] = name
+            names[#names + 1], near[name] = name, M.on_host(t)
         end
         table.sort(names)
         local c_names = ffi.new('const char *[?]', #names + 1)
         local c_tensors = ffi.new('const attn_tensor *[?]', #names + 1)
         for i, name in ipairs(names) do
-            c_names[i - 1], c_tensors[i - 1] = name, M.c(tensors[name])
+            c_names[i - 1], c_tensors[i - 1] = name, M.c(near[name])
         end
         check(C.attn_file_save_safetensors(path, #names, c_names, c_tensors))
     end
@@ -248,6 +249,7 @@ return function(M)
         if #shape_of(M.alive(t)) == 0 then
             return t:get()
         end
+        t = M.on_host(t)
         local list = {}
         for i = 1, #t do
             local part = M.element(t, i - 1)

@@ -18,12 +18,30 @@ return function(M)
     local types, dtype_of, shape_of = M.types, M.dtype_of, M.shape_of
     local methods, meta = M.methods, M.meta
 
-    -- Copies `from` into `to`, of equal shapes.
+    -- Copies `from` into `to`, of equal shapes: by the device whose memory is not the host's, if
+    -- there is one; by way of the host between two such.
     local function copy(to, from)
-        check(C.attn_tensor_copy(M.device_of(to).handle, M.c(to), M.c(from), nil))
+        local device, other = M.device_of(to), M.device_of(from)
+        if not device.is_host and not other.is_host and device ~= other then
+            local between = M.empty(shape_of(from), {dtype = from.dtype, device = 'cpu'})
+            copy(to, copy(between, from))
+            between:free()
+            return to
+        elseif device.is_host then
+            device = other
+        end
+        check(C.attn_tensor_copy(device.handle, M.c(to), M.c(from), nil))
         return to
     end
     M.copy_into = copy
+
+    -- t, or its elements in host memory, compact, in a tensor of their own.
+    function M.on_host(t)
+        if M.is_host(M.alive(t)) then
+            return t
+        end
+        return copy(M.empty(shape_of(t), {dtype = t.dtype, device = 'cpu'}), t)
+    end
 
     -- The shape that two shapes broadcast to, or nil.
     local function joint(a, b)
@@ -77,8 +95,8 @@ return function(M)
         return copy(to, expand(from, shape))
     end
 
-    local function scalar(x, dtype, device)
-        local t = M.empty({}, {dtype = dtype.name, device = device})
+    local function scalar(x, dtype)
+        local t = M.empty({}, {dtype = dtype.name, device = 'cpu'})
         M.methods.set(t, M.number_of(x))
         return t
     end
@@ -86,15 +104,17 @@ return function(M)
     -- Every element := x, rounded to the tensor's type.
     function methods.fill(t, x)
         x = dtypes.check_number(dtype_of(M.alive(t)), M.number_of(x), 'the value', 'value')
-        return M.assign(t, scalar(x, types.f64, M.device_of(t)))
+        return M.assign(t, scalar(x, types.f64))
     end
 
     -- -- Work ------------------------------------------------------------------------------------
 
-    -- The pointer to t's elements in `shape`, compact, of the work's type; and what keeps it alive.
+    -- The pointer to t's elements in `shape`, compact, of the work's type, in host memory; and what
+    -- keeps it alive.
     local function work(t, shape, dtype)
-        if not (dtype_of(t) == dtype and same(shape_of(t), shape) and M.is_compact(t)) then
-            local temporary = M.empty(shape, {dtype = dtype.name, device = M.device_of(t)})
+        if not (dtype_of(t) == dtype and same(shape_of(t), shape) and M.is_compact(t)
+            and M.is_host(t)) then
+            local temporary = M.empty(shape, {dtype = dtype.name, device = 'cpu'})
             t = copy(temporary, expand(t, shape))
         end
         return ffi.cast(dtype.pointer, t.head.data), t
@@ -185,7 +205,8 @@ return function(M)
         end
         local pa, sa, keep_a = side(a)
         local pb, sb, keep_b = side(b)
-        local out = M.empty(shape, {dtype = work_type.name, device = device})
+        local out = M.empty(shape, {dtype = work_type.name,
+            device = device.is_host and device or 'cpu'})
         loops[op](ffi.cast(work_type.pointer, out.head.data), M.count_of(shape), pa, sa, pb, sb)
         if keep_a and keep_a ~= a then
             keep_a:free()
@@ -193,7 +214,7 @@ return function(M)
         if keep_b and keep_b ~= b then
             keep_b:free()
         end
-        if not to and dtype == work_type then
+        if not to and dtype == work_type and device.is_host then
             return out
         end
         to = copy(to or M.empty(shape, {dtype = dtype.name, device = device}), out)
@@ -263,7 +284,7 @@ return function(M)
     function methods.max_error(t, other)
         operand(other)
         if not M.is(other) then
-            other = expand(scalar(other, types.f64, M.device_of(t)), shape_of(M.alive(t)))
+            other = expand(scalar(other, types.f64), shape_of(M.alive(t)))
         elseif not same(shape_of(M.alive(t)), shape_of(other)) then
             fail('SHAPE', 'other', ('other has shape {%s}, not {%s}')
                 :format(table.concat(shape_of(other), ', '), table.concat(shape_of(t), ', ')))

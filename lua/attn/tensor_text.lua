@@ -43,7 +43,7 @@ return function(M)
         if least then
             head = head .. (', %s to %s'):format(number(least), number(largest))
         end
-        local values = #shape == 0 and number(t:get()) or lines(t, '')
+        local values = #shape == 0 and number(t:get()) or lines(M.on_host(t), '')
         return ('%s, %d NaN\n%s'):format(head, nans, values)
     end
 end

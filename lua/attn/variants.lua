@@ -237,8 +237,8 @@ local function on_device(t, device, name)
     return copies[device]
 end
 
--- What the variant reads as the library takes it: {array, n}; device: of the call, nil where any
--- will do; grads: tensors by name. The table keeps alive what the array points to.
+-- What the variant reads as the library takes it: {array, n}; device: of the call, nil for the
+-- host's memory; grads: tensors by name. The table keeps alive what the array points to.
 function M.bind(variant, device, grads)
     local list = symbols(variant.handle)
     local captures = {array = ffi.new('attn_capture[?]', #list + 1), n = 0}
@@ -252,7 +252,7 @@ function M.bind(variant, device, grads)
                     fail('INVALID', 'captures.' .. one.name, ('captures.%s was freed, and the '
                         .. 'variant reads it'):format(one.name))
                 end
-                value = device and on_device(value, device, one.name) or value
+                value = device and on_device(value, device, one.name) or tensor.on_host(value)
                 to.value = tensor.c(value)
             else
                 to.number = type(value) == 'number' and value or value.value
