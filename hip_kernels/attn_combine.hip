@@ -54,7 +54,7 @@ DEV void combine_row(const attn_params *p, i64 b, i64 h, i64 i, i64 row) {
                 o = fma_f32(exp2_fast(lse - m.top), float_of(load_u32(at)), o);
             }
         }
-        store_one(rows_at(&p->o, b, h, row), p->o_type, c, m.sum > 0 ? o * e.factor : 0);
+        store_one(rows_at(&p->o, b, h, row), p->o_type, c, m.sum != 0 ? o * e.factor : 0);
     }
 }
 
