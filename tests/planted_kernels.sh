@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# planted_kernels.sh: plants one fault after the other in a copy of hip_kernels/ and demands that
+# the suite on emulated chips sees it: by a sentence of the emulator or by a wrong result.
+#
+# Usage: tests/planted_kernels.sh [NAME...]      only the faults of these names
+# CC names the compiler of kernels, DEVICES the emulated chips of faults that all chips share. Each
+# fault is a sed script for one file of hip_kernels/; the script must change it. tests/planted.sh is
+# the same for the library.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+only=" $* "
+devices=${DEVICES:-emu:sm_80 emu:gfx942}
+cc=${CC:-cc}
+work=$(mktemp -d) || exit 2
+trap 'rm -rf "$work"' EXIT
+export ATTN_CACHE=$work/cache
+flags=(-std=c11 -O1 -D_POSIX_C_SOURCE=200809L -Ilib)
+
+# A tree that tools/gen_kernels.lua can work in.
+mkdir -p "$work/tree/lib/emu" "$work/o"
+cp -r hip_kernels tools "$work/tree"
+cp -r lib/emu/isa "$work/tree/lib/emu"
+
+tools/build.sh >"$work/log" 2>&1 || { cat "$work/log"; exit 2; }
+for file in tests/plain*.c tests/conformance/*.c; do
+    "$cc" "${flags[@]}" -c "$file" -o "$work/o/$(echo "$file" | tr / _).o" || exit 2
+done
+
+# suite PROGRAM: with the kernels of the tree; the object comes before the library's own.
+suite() {
+    (cd "$work/tree" && "${LUAJIT:-luajit}" tools/gen_kernels.lua) || return
+    "$cc" "${flags[@]}" -c "$work/tree/lib/kernel_text.c" -o "$work/kernels.o" &&
+        "$cc" -o "$1" "$work"/o/*.o "$work/kernels.o" build/libattn.a -lm -lpthread -ldl
+}
+
+# What the suite draws at random would see the same, later.
+cases=(
+    'dtype=f16 H=2 NQ=100 NK=200 D=64 seed=1'
+    'dtype=bf16 H=4 HK=2 NQ=70 NK=300 D=128 seed=2 variant="@causal"'
+    'NQ=33 NK=165 D=32 DV=64 seed=3 mul=4 sink=1'
+    'dtype=f16 H=2 NQ=40 NK=90 D=24 seed=4 dropout=0.3 dseed=7 lk=odd'
+    'dtype=bf16 B=3 H=2 D=40 seed=5 packed=both qlens=5,70,0 klens=9,130,64 spare=20 ends=nan'
+    'dtype=f16 B=2 H=8 HK=2 NQ=1 NK=700 D=64 seed=6 variant="q - k < 300 ? s + 0.1 * k : -inf"'
+    'dtype=f16 NQ=64 NK=256 D=64 seed=7 variant="k < 100" plant=nan where=v check=isolate'
+    'dtype=f16 H=2 NQ=20 NK=300 D=64 seed=8 mul=30 shift=-3'
+    'dtype=f16 NQ=64 NK=200 D=64 seed=9 plant=inf where=k'
+    'dtype=f16 H=2 NQ=200 NK=200 D=32 seed=10 bm=32 bn=32 dense=40'
+)
+
+# judge PROGRAM DEVICE: 0 if all cases pass; otherwise what was seen is in $work/out.
+judge() {
+    local text
+    for text in "${cases[@]}"; do
+        timeout 120 "$1" --device "$2" --case "$text" >"$work/out" 2>&1 || return 1
+    done
+}
+
+suite "$work/right" || exit 2
+for device in $devices emu:sm_80 emu:gfx90a emu:gfx942; do
+    judge "$work/right" "$device" && continue
+    echo "without a fault $device fails:"
+    tail -n 5 "$work/out"
+    exit 1
+done
+
+caught=0
+missed=0
+plant() { # plant NAME FILE SCRIPT [DEVICE...]
+    local name=$1 file=hip_kernels/$2 script=$3 device
+    shift 3
+    case "$only" in
+    "  " | *" $name "*) ;;
+    *) return ;;
+    esac
+    sed "$script" "$file" >"$work/tree/$file"
+    if cmp -s "$file" "$work/tree/$file"; then
+        echo "MISSED $name: the script no longer finds its place in $file"
+        missed=$((missed + 1))
+        return
+    fi
+    suite "$work/faulty" || exit 2
+    cp "$file" "$work/tree/$file"
+    # shellcheck disable=SC2048
+    for device in ${*:-$devices}; do
+        if judge "$work/faulty" "$device"; then
+            echo "MISSED $name on $device"
+            missed=$((missed + 1))
+        else
+            echo "caught $name on $device: $(grep -m 1 FAILED "$work/out" | cut -c 1-200)"
+            caught=$((caught + 1))
+        fi
+    done
+}
+
+# Of the schedule.
+plant barrier-a sched/multistage.h 's/ring_sync(); \/\* A \*\///'
+plant barrier-b sched/multistage.h 's/ring_sync(); \/\* B \*\///'
+plant wait-too-few sched/multistage.h 's/FLYING = 2 \* ATTN_STAGES - 2/FLYING = 2 * ATTN_STAGES/' \
+    emu:sm_80
+plant v-of-next-stage sched/multistage.h 's/tile_pv(o, &pp, stage)/tile_pv(o, \&pp, before)/' \
+    emu:sm_80
+plant k-of-wrong-stage sched/multistage.h \
+    's/ring_load(&hold_k, RING_K, stage,/ring_load(\&hold_k, RING_K, before,/' emu:sm_80
+plant k-block-twice sched/multistage.h \
+    's/block_row(block\[STAGES\], &k_from)/block_row(block[0], \&k_from)/'
+plant mask-of-first-block-only sched/multistage.h 's/if (!(block\[0\] & 1))/if (block[0] == 0)/'
+plant dropout-of-other-keys sched/multistage.h 's/seed, k0, &s)/seed, k0 + 2, \&s)/'
+
+# Of softmax and what is around it.
+plant dropped-rescale core/softmax.h \
+    's/o->x\[r\]\[c\] \*= fade\[r\]/o->x[r][c] *= fade[r] > 0 ? 1 : 0/'
+plant sum-not-rescaled core/softmax.h 's/fma_f32(t->l\[r\], fade\[r\], sum)/t->l[r] + sum/'
+plant vote-of-one-row core/softmax.h 's/moved |= move;/moved = move;/'
+plant slack-too-large core/softmax.h 's/SOFTMAX_SLACK 8.0f/SOFTMAX_SLACK 80.0f/'
+plant trouble-overlooked core/epilogue.h 's/trouble |= w->row0/trouble |= w->row0 > 0 \&\& w->row0/'
+plant odd-column-lost core/epilogue.h 's/if (d + 1 < p->DV) {/if (d + 2 < p->DV) {/'
+plant last-row-lost core/epilogue.h 's/if (at >= w->rows) {/if (at >= w->rows - 1) {/'
+plant range-cut core/range.h 's/(w->k_end + ATTN_BN - 1) \/ ATTN_BN/w->k_end \/ ATTN_BN/'
+plant full-past-the-end core/range.h 's/past <= w->k_end ? 2 : 1/past <= w->k_end + 1 ? 2 : 1/'
+plant second-ballot core/range.h 's/warp_ballot(class_ == 2)/warp_ballot(class_ >= 1)/'
+plant heads-swapped core/work.h 's/: head \/ p->group;/: head % p->HK;/'
+plant philox-round core/dropout.h 's/round < 7/round < 6/'
+
+# Of a chip's fragments.
+plant lane-swapped arch/sm80.h 's/lane_id() % 4 \* 2;/(lane_id() % 4 ^ 1) * 2;/' emu:sm_80
+plant row-swapped arch/sm80.h 's/r % 2 \* 8 + lane_id() \/ 4/(r + 1) % 2 * 8 + lane_id() \/ 4/' \
+    emu:sm_80
+plant row-max-of-two-lanes arch/sm80.h 's/return max_nan(x, lane_xor(x, 2))/return x/' emu:sm_80
+plant no-commit arch/sm80.h 's/^    cp_async_commit();//' emu:sm_80
+plant no-wait arch/sm80.h 's/case 2: cp_async_wait(2)/case 2: cp_async_wait(6)/' emu:sm_80
+plant no-zero-fill arch/sm80.h \
+    's/at < from->rows ? chunk_elements(from, c) : 0/chunk_elements(from, c)/' \
+    emu:sm_80
+plant chunk-past-the-row arch/sm80.h 's/n < 0 ? 0 : n > CHUNK/n < -CHUNK ? 0 : n > -1000/' emu:sm_80
+plant swizzle-of-readers arch/sm80.h 's/chunks % 8 == 0 ? 8 : 4/4/' emu:sm_80
+plant stage-size arch/sm80.h \
+    's/STAGE_K = ATTN_BN \* CHUNKS_K \* 16/STAGE_K = ATTN_BN * CHUNKS_K * 8/' \
+    emu:sm_80
+plant not-transposed arch/sm80_16.h 's/ldmatrix_x4_trans(b/ldmatrix_x4(b/' emu:sm_80
+plant halves-swapped arch/sm80_16.h 's/PACK_TWO(x\[0\], x\[1\])/PACK_TWO(x[1], x[0])/' emu:sm_80
+plant third-product-lost arch/sm80_f32.h 's/mma_16x8x8_tf32(.*a->low, h0, h1);//' emu:sm_80
+plant low-rounded arch/sm80_f32.h 's/return bits_of(x - float_of(high_of(x)))/return 0/' emu:sm_80
+plant row-sum-of-one-lane arch/gfx9.h 's/return x + lane_xor(x, 32)/return x/' emu:gfx942
+plant swizzle-of-all-readers arch/gfx9.h 's/chunks % 8 == 0 ? 4 : 2, row/4, row/' emu:gfx942
+plant subnormals-flushed arch/gfx90a.h 's/TILE_P_SCALE .*/TILE_P_SCALE 1.0f/' emu:gfx90a
+
+echo "$caught passed, $missed failed"
+[ "$missed" -eq 0 ]
