@@ -21,7 +21,7 @@
 
 typedef struct options {
     const char *device, *only, *part, *json, *one;
-    long random;
+    long random, vary;
     uint64_t seed;
     int list, many, cover, stop;
 } options;
@@ -119,7 +119,8 @@ static void print_refused(const refusals *r) {
     }
 }
 
-static void run_point(tally *t, const char *name, const point *p) {
+/* 0: the device cannot do it at all. */
+static int run_point(tally *t, const char *name, const point *p) {
     char line[POINT_LINE];
     outcome out;
     point_print(p, line);
@@ -148,6 +149,7 @@ static void run_point(tally *t, const char *name, const point *p) {
     if (t->json) {
         json_line(t, name, line, p, &out, seconds);
     }
+    return out.ok || !refused;
 }
 
 static void run_line(tally *t, const char *name, const char *line) {
@@ -180,22 +182,27 @@ static void run_list(tally *t) {
     }
 }
 
+/* A case and those that share its code. What the device cannot do at all is drawn anew, since chips
+   have few cases. */
 static void run_random(tally *t) {
     drawer *const d = drawer_new(t->o->seed);
-    long pairs, all_pairs, triples;
-    for (long i = 0; i < t->o->random && !stopped(t); i++) {
+    const long each = 1 + t->o->vary, most = 4 * t->o->random * each;
+    long pairs, all_pairs, triples, done = 0;
+    point shared, p;
+    for (long i = 0; i < most && done < t->o->random * each && !stopped(t); i++) {
         char name[64];
-        point p;
         drawer_next(d, &p);
-        snprintf(name, sizeof name, "random %llu/%ld", (unsigned long long)t->o->seed, i);
-        if (t->o->cover) {
-            continue; /* only counts */
+        if (done % each == 0) {
+            shared = p;
+        } else {
+            point_share(&p, &shared);
         }
-        run_point(t, name, &p);
+        snprintf(name, sizeof name, "random %llu/%ld", (unsigned long long)t->o->seed, i);
+        done += t->o->cover || run_point(t, name, &p) || t->o->vary == 0;
     }
     drawer_cover(d, &pairs, &all_pairs, &triples);
     printf("seed %llu: %ld random cases, feature pairs covered: %ld of %ld, triples: %ld\n",
-           (unsigned long long)t->o->seed, t->o->random, pairs, all_pairs, triples);
+           (unsigned long long)t->o->seed, done, pairs, all_pairs, triples);
     drawer_free(d);
 }
 
@@ -208,6 +215,8 @@ static int help(void) {
         "            [--only TEXT] [--part I/N] [--json FILE] [--cover] [--stop]\n\n"
         "--list    the fixed list; --only: those whose name contains TEXT\n"
         "--random  N cases drawn from --seed S (default 1); --cover: drawn and counted, not run\n"
+        "--vary    each followed by M with other sizes, lengths, layouts and values, for which a\n"
+        "          chip need not compile again\n"
         "--long    the list and 20,000 random cases\n"
         "--part    of the list the cases number I, I + N, I + 2 N, ...\n"
         "--stop    at the first failure\n"
@@ -239,6 +248,9 @@ static int read_options(int argc, char **argv, options *o) {
         }
         if (!known && i + 1 < argc && strcmp(a, "--random") == 0) {
             o->random = strtol(argv[i + 1], NULL, 10);
+            known = 2;
+        } else if (!known && i + 1 < argc && strcmp(a, "--vary") == 0) {
+            o->vary = strtol(argv[i + 1], NULL, 10);
             known = 2;
         } else if (!known && i + 1 < argc && strcmp(a, "--seed") == 0) {
             o->seed = strtoull(argv[i + 1], NULL, 10);

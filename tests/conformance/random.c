@@ -318,3 +318,26 @@ void point_of_classes(point *p, const uint8_t c[FEATURE_COUNT], rng *r) {
     checks(p, c, r);
     variety_of(p, c[F_VARIANT], r);
 }
+
+/* -- Cases that share code --------------------------------------------------------------------- */
+
+/* Present like p's: kept, taken from p, or taken away. */
+static int64_t same_presence(int64_t own, int64_t other) {
+    return own && other ? own : other;
+}
+
+void point_share(point *q, const point *p) {
+    q->dtype = p->dtype;
+    q->D = p->D;
+    q->DV = p->DV;
+    q->dropout = p->dropout > 0 && q->dropout > 0 ? q->dropout : p->dropout;
+    q->qs = same_presence(q->qs, p->qs);
+    q->ks = same_presence(q->ks, p->ks);
+    q->vs = same_presence(q->vs, p->vs);
+    q->bm = same_presence(q->bm, p->bm);
+    q->bn = same_presence(q->bn, p->bn);
+    q->stale = 0;
+    q->check = q->check == CHECK_REPEAT ? CHECK_REPEAT : CHECK_VALUE;
+    memcpy(q->variant, p->variant, sizeof q->variant);
+    memcpy(q->caps, p->caps, sizeof q->caps);
+}

@@ -187,6 +187,9 @@ drawer *drawer_new(uint64_t seed);
 void drawer_free(drawer *d);
 /* The next point of the seed's sequence. */
 void drawer_next(drawer *d, point *p);
+/* Gives q what a chip compiles for p: types, head sizes, variant, which features there are. Sizes,
+   lengths, layouts, values stay its own. */
+void point_share(point *q, const point *p);
 /* Pairs of feature classes drawn so far and how many there are; triples likewise. */
 void drawer_cover(const drawer *d, long *pairs, long *all_pairs, long *triples);
 
