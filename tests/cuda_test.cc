@@ -13,6 +13,7 @@
 
 extern "C" {
 #include "gpu.h"
+#include "stage.h"
 }
 
 namespace {
@@ -289,6 +290,49 @@ TEST_CASE("copies keep every layout's elements and touch nothing between them") 
         }
     }
     CHECK(cuda().depth() == 0);
+}
+
+TEST_CASE("parts are a tensor's elements in row-major order, each once") {
+    const std::vector<std::vector<int64_t>> shapes = {{},        {1},       {7},
+                                                      {2, 3, 5}, {4, 1, 6}, {1, 9, 1}};
+    for (const auto &n : shapes) {
+        for (const int64_t most : {1, 2, 4, 5, 6, 14, 30, 100}) {
+            const int rank = static_cast<int>(n.size());
+            int64_t whole = 1, expected = 0;
+            attn__part part;
+            for (const int64_t x : n) {
+                whole *= x;
+            }
+            REQUIRE(attn__part_first(&part, rank, n.data(), most) == 1);
+            do {
+                int64_t first = 0, count = 1;
+                for (int i = 0; i < rank; i++) {
+                    first = first * n[size_t(i)] + part.at[i];
+                    count *= part.n[i];
+                }
+                CHECK(first == expected);
+                CHECK(part.first == expected);
+                CHECK(count <= most);
+                expected += count;
+            } while (attn__part_next(&part));
+            CHECK(expected == whole);
+        }
+    }
+    const int64_t none[] = {3, 0, 2};
+    attn__part part;
+    CHECK(attn__part_first(&part, 3, none, 10) == 0);
+}
+
+TEST_CASE("what is larger than a part is whole") {
+    device on("cuda:0"), host("cpu");
+    const int64_t n = 8500000;
+    array want(nullptr, ATTN_BF16, {n}, {1}, 0, n), got(on.d, ATTN_BF16, {n}, {1}, 0, n);
+    array wide(on.d, ATTN_F32, {n}, {1}, 0, n), back(nullptr, ATTN_BF16, {n}, {1}, 0, n);
+    REQUIRE(attn_random(host.d, &want.t, ATTN_NORMAL, 2, nullptr) == ATTN_OK);
+    REQUIRE(attn_random(on.d, &got.t, ATTN_NORMAL, 2, nullptr) == ATTN_OK);
+    REQUIRE(attn_tensor_copy(on.d, &wide.t, &got.t, nullptr) == ATTN_OK);
+    REQUIRE(attn_tensor_copy(on.d, &back.t, &wide.t, nullptr) == ATTN_OK);
+    CHECK(back.host == want.host);
 }
 
 TEST_CASE("a broadcast and windows that overlap can be read") {
