@@ -104,7 +104,10 @@ return function(M)
     -- Every element := x, rounded to the tensor's type.
     function methods.fill(t, x)
         x = dtypes.check_number(dtype_of(M.alive(t)), M.number_of(x), 'the value', 'value')
-        return M.assign(t, scalar(x, types.f64))
+        local from = scalar(x, types.f64)
+        M.assign(t, from)
+        from:free()
+        return t
     end
 
     -- -- Work ------------------------------------------------------------------------------------
