@@ -14,7 +14,10 @@
 #include <cstring>
 #include <limits>
 #include <set>
+#include <string>
 #include <vector>
+
+#include "emu_host.h"
 
 extern "C" {
 #include "attn_int.h"
@@ -377,4 +380,203 @@ TEST_CASE("v_exp_f32 and v_rcp_f32: 1 ulp, subnormals are 0") {
     }
     CHECK(better > 400);
     CHECK(worse > 400);
+}
+
+// -- In a kernel ----------------------------------------------------------------------------------
+// A kernel's lane l has words in[width l ..] and out[l].
+static const char *const kernels = R"(
+#define IN(i, width) load_u32(p->in + (u64)(thread_id() * (width) + (i)) * 4)
+#define OUT(x)       store_u32(p->out + (u64)thread_id() * 4, x)
+#define TWO(name, expression)                                                  \
+    DEV void name##_body(const args *p) {                                      \
+        const u32 u = IN(0, 2), v = IN(1, 2);                                  \
+        const float a = float_of(u), b = float_of(v);                          \
+        (void)a, (void)b;                                                      \
+        OUT(expression);                                                       \
+    }                                                                          \
+    ATTN_ENTRY(name, name##_body, args)
+TWO(read_lane, lane_read(u, (int)v))
+TWO(permute, perm_b32(u, v, PERM_HIGH))
+TWO(away, pack_bf16_away(a, b))
+TWO(nearest_bf16, pack_bf16(a, b))
+TWO(nearest_f16, pack_f16(a, b))
+TWO(max_nan_of, bits_of(max_nan(a, b)))
+TWO(max_num_of, bits_of(max_num(a, b)))
+TWO(exp2_of, bits_of(exp2_fast(a)))
+TWO(rcp_of, bits_of(rcp_fast(a)))
+
+// a and b of lane 0 are in[0] and in[1], of the others 0: element [0][0] of the product.
+DEV void mfma_body(const args *p) {
+    float d[16] = {0};
+    const u32 a[2] = {lane_id() == 0 ? load_u32(p->in) : 0, 0};
+    const u32 b[2] = {lane_id() == 0 ? load_u32(p->in + 4) : 0, 0};
+    if (p->n == 2) { mfma_32x32x8_f16(d, a, b); }
+    if (p->n == 3) { mfma_32x32x8_bf16(d, a, b); }
+    if (p->n == 4) { mfma_32x32x2_f32(d, float_of(a[0]), float_of(b[0])); }
+    OUT(bits_of(d[0]));
+}
+ATTN_ENTRY(mfma, mfma_body, args)
+
+// in[2l]: offset in the buffer at in; in[2l + 1]: added to the buffer's address.
+DEV void buffer_body(const args *p) {
+    const b128 x = buffer_load_b128(p->in + IN(1, 2), IN(0, 2));
+    const b64 y = buffer_load_b64(p->in + IN(1, 2), IN(0, 2));
+    OUT(x.w[3] + y.w[1]);
+}
+ATTN_ENTRY(buffer, buffer_body, args)
+
+// Lane l reads at in[2l], or writes there if in[1] is not 0; as many words as n / 128 - 1 says.
+DEV void shared_body(const args *p) {
+    const u32 at = IN(0, 2), write = load_u32(p->in + 4);
+    const b64 two = {{1, 2}};
+    const b128 four = {{1, 2, 3, 4}};
+    if (write && p->n == 256) { shared_store_b64(at, two); }
+    if (write && p->n == 512) { shared_store_b128(at, four); }
+    if (!write) {
+        for (u32 i = 0; i < 8192 / 64; i++) { shared_store_u32(i * 256 + (u32)thread_id() * 4, i); }
+        warp_sync();
+        if (p->n == 256) { OUT(shared_load_b64(at).w[1]); }
+        if (p->n == 512) { OUT(shared_load_b128(at).w[3]); }
+    }
+}
+ATTN_ENTRY(shared, shared_body, args)
+)";
+
+using words = std::vector<uint32_t>;
+
+struct gcn {
+    emu::Chip chip;
+    emu::Code code;
+
+    explicit gcn(const char *name) : chip(name), code(chip, kernels) {}
+    // One lane's two words and its result; the other lanes have 0.
+    uint32_t one(const char *kernel, uint32_t u, uint32_t v) {
+        words in(128, 0);
+        in[0] = u;
+        in[1] = v;
+        return code.run(kernel, in, 64, 64)[0];
+    }
+    float product(int type, float a, float b) {
+        words in(static_cast<size_t>(type + 2), 0);
+        in[0] = encoded(type, a);
+        in[1] = encoded(type, b);
+        return from_bits(code.run("mfma", in, 64, 64)[0]);
+    }
+    // Words of 16 or 8 bytes, 512 or 256 of them: what lanes access, and the cycles over the least.
+    uint64_t conflicts(int bytes, int write, uint32_t (*at)(uint32_t lane)) {
+        words in(static_cast<size_t>(bytes * 32), 0), out(64);
+        for (uint32_t l = 0; l < 64; l++) {
+            in[2 * l] = at(l);
+        }
+        in[1] = static_cast<uint32_t>(write);
+        REQUIRE(code.launch("shared",
+                            {emu::Code::at(in), emu::Code::at(out), (int32_t)in.size()}, 1, 64,
+                            32768) == ATTN_OK);
+        const attn__emu_counts n = chip.last();
+        return n.shared_cycles - n.shared_access;
+    }
+};
+
+static gcn &chip_942() {
+    static gcn x("emu:gfx942");
+    return x;
+}
+static gcn &chip_90a() {
+    static gcn x("emu:gfx90a");
+    return x;
+}
+#define NEEDS_CC()                                                                                 \
+    if (!emu::has_cc()) {                                                                          \
+        WARN("skipped: no C compiler");                                                            \
+        return;                                                                                    \
+    }
+
+TEST_CASE("a kernel's instructions of one lane") {
+    NEEDS_CC();
+    gcn &g = chip_942();
+    CHECK(g.one("permute", 0x44332211, 0x88776655) == 0x44338877);
+    // Ties: away from 0 in both, to even in both.
+    CHECK(g.one("away", 0x3f808000, 0xbf818000) == 0xbf823f81);
+    CHECK(g.one("away", 0x3f807fff, 0x7f800000) == 0x7f803f80);
+    CHECK(g.one("nearest_bf16", 0x3f808000, 0x3f818000) == 0x3f823f80);
+    CHECK(g.one("nearest_bf16", 0x3f808001, 0x7f7fffff) == 0x7f803f81);
+    CHECK((g.one("nearest_bf16", 0x7f800001, 0) & 0x7fff) > 0x7f80); // NaN stays one
+    CHECK(g.one("nearest_f16", bits(1 + 0x1p-11f), bits(1 + 3 * 0x1p-11f)) == 0x3c023c00);
+    CHECK(g.one("nearest_f16", bits(65520), bits(0x1p-25f)) == 0x00007c00);
+    CHECK(g.one("max_nan_of", bits(1), bits(-2)) == bits(1));
+    CHECK(std::isnan(from_bits(g.one("max_nan_of", bits(1), bits(nan_)))));
+    CHECK(std::isnan(from_bits(g.one("max_nan_of", bits(nan_), bits(1)))));
+    CHECK(g.one("max_num_of", bits(1), bits(nan_)) == bits(1));
+    CHECK(g.one("exp2_of", bits(-126.5f), 0) == 0);
+    CHECK(g.one("rcp_of", bits(8), 0) == bits(0.125f));
+}
+
+TEST_CASE("a kernel's lanes") {
+    NEEDS_CC();
+    words in(128), want(64);
+    for (uint32_t l = 0; l < 64; l++) {
+        in[2 * l] = 7 * l;
+        in[2 * l + 1] = l * l;
+        want[l] = 7 * (l * l % 64);
+    }
+    CHECK(chip_942().code.run("read_lane", in, 64, 64) == want);
+}
+
+TEST_CASE("a kernel's products are those of its chip") {
+    NEEDS_CC();
+    for (gcn *g : {&chip_942(), &chip_90a()}) {
+        CHECK(g->product(GCN_F16, 3, 5) == 15);
+        CHECK(g->product(GCN_BF16, 3, -5) == -15);
+        CHECK(g->product(GCN_F32, 0x1p-130f, 0x1p20f) == 0x1p-110f);
+        CHECK(g->chip.last().matrix_ops == 1);
+        CHECK(g->chip.last().flops == 2 * 32 * 32 * 2);
+    }
+    CHECK(chip_942().product(GCN_F16, 0x1p-15f, 1) == 0x1p-15f);
+    CHECK(chip_90a().product(GCN_F16, 0x1p-15f, 1) == 0);
+}
+
+TEST_CASE("a kernel's loads from a buffer") {
+    NEEDS_CC();
+    emu::Code &code = chip_942().code;
+    words in(512, 0);
+    for (uint32_t l = 0; l < 64; l++) {
+        in[2 * l] = l % 2 ? 0x80000000 : l * 16;
+    }
+    const words out = code.run("buffer", in, 64, 64);
+    CHECK(out[1] == 0);
+    CHECK(out[63] == 0);
+    CHECK(out[62] == 0); // words 248 to 251
+    in[249] = 3;
+    in[251] = 4;
+    CHECK(code.run("buffer", in, 64, 64)[62] == 7);
+    // 64 lanes read 4 + 2 words of their own twice over: b128 and b64 of the even ones, and `in`.
+    CHECK(chip_942().chip.last().load_bytes == 32 * (16 + 8) + 64 * 4 * 4);
+
+    words wrong = in, to(64);
+    wrong[20] = 0x7ffffff4; // 12 bytes before the end
+    CHECK(code.launch("buffer", {emu::Code::at(wrong), emu::Code::at(to), 128}, 1, 64) < 0);
+    CHECK(std::string(attn_error()).find("thread 10 loads 16 bytes at 0x7ffffff4") !=
+          std::string::npos);
+    wrong = in;
+    wrong[21] = 16;
+    CHECK(code.launch("buffer", {emu::Code::at(wrong), emu::Code::at(to), 128}, 1, 64) < 0);
+    CHECK(std::string(attn_error()).find("thread 10 loads from a buffer at") != std::string::npos);
+}
+
+TEST_CASE("shared memory's banks") {
+    NEEDS_CC();
+    gcn &g = chip_942();
+    CHECK(g.conflicts(16, 0, [](uint32_t l) { return l * 16; }) == 0);
+    CHECK(g.conflicts(16, 1, [](uint32_t l) { return l * 16; }) == 0);
+    CHECK(g.conflicts(8, 0, [](uint32_t l) { return l * 8; }) == 0);
+    CHECK(g.conflicts(8, 1, [](uint32_t l) { return l * 8; }) == 0);
+    // Rows of 64 bytes: of each phase's 8 lanes, four meet in a bank; of 8-byte ones, 16 lanes.
+    CHECK(g.conflicts(16, 1, [](uint32_t l) { return l * 64; }) == 8 * 3);
+    CHECK(g.conflicts(8, 1, [](uint32_t l) { return l * 64; }) == 4 * 7);
+    // Lanes 0-3 and 4-7 in the same banks: bad in writing, where they go together, alone.
+    const auto apart = [](uint32_t l) { return l % 4 * 16 + l / 16 % 2 * 64 + l * 128; };
+    CHECK(g.conflicts(16, 0, apart) == 0);
+    CHECK(g.conflicts(16, 1, apart) == 8);
+    // Everyone reads the same word: one cycle a phase.
+    CHECK(g.conflicts(16, 0, [](uint32_t) { return 0u; }) == 0);
 }
