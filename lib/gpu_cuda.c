@@ -1,32 +1,83 @@
 /* gpu_cuda.c: NVIDIA's chips through their driver library, found at run time.
 
-   Who calls it: device.c through the table attn__cuda. The library is libcuda.so.1, or what the
-   environment variable ATTN_CUDA names; no header of its vendor is needed. A device is cuda:N. Every
-   call that touches a device looks like this, so that the caller's own context stays current:
-
-       push the primary context -> the driver's functions -> pop
-
+   Who calls it: device.c, through the table attn__cuda. The library is libcuda.so.1, or what the
+   environment variable ATTN_CUDA names; no header of its vendor is needed. A device is cuda:N.
    Streams are CUstream, NULL the legacy default stream. Those made here wait for it and it for them,
    so that copies on NULL see what they have computed; a caller's own non-blocking ones do not. */
-#include "gpu_cuda.h"
+#include "gpu_native.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CUDA = 2, OLDEST = 11040 };
-enum { OUT_OF_MEMORY = 2, HOST_MEMORY = 1, DEVICE_MEMORY = 2 };
-enum { UNITS = 16, COMPUTE_MODE = 20, MAJOR = 75, MINOR = 76, SHARED = 97 }; /* attributes */
+enum { CUDA = 2, OLDEST = 11040, OUT_OF_MEMORY = 2 };
+enum { UNITS = 16, COMPUTE_MODE = 20, MAJOR = 75, MINOR = 76, SHARED = 97 }; /* of a device */
+enum { MAX_DYNAMIC_SHARED = 8 };                                             /* of a function */
 
-attn__cuda_entries attn__cu;
-#define cu attn__cu
-static int cuda_version, devices;
-static char missing[192]; /* "" where devices can be asked for */
+/* cuMemcpy2DAsync's parameter: a rectangle on either side. */
+typedef struct side {
+    size_t x, y;
+    int32_t type; /* 1 host, 2 device */
+    void *host;
+    uint64_t device;
+    void *array;
+    size_t pitch;
+} side;
+typedef struct copy {
+    side from, to;
+    size_t width, height;
+} copy;
+
+static struct calls {
+    int (*init)(unsigned);
+    int (*version)(int *);
+    int (*error_name)(int, const char **);
+    int (*error_text)(int, const char **);
+    int (*count)(int *);
+    int (*device)(int *, int);
+    int (*name)(char *, int, int);
+    int (*attribute)(int *, int, int);
+    int (*memory)(size_t *, int);
+    int (*copy)(const copy *, void *);
+    int (*set)(void *, int, int);
+} cu;
+static attn__vendor cuda;
+static int cuda_version;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* -- The library ------------------------------------------------------------------------------- */
+/* Entry points with the suffix that their present form has; the plain names are older functions. */
+static const attn__entry entries[] = {
+    {"cuInit", &cu.init},
+    {"cuDriverGetVersion", &cu.version},
+    {"cuGetErrorName", &cu.error_name},
+    {"cuGetErrorString", &cu.error_text},
+    {"cuDeviceGetCount", &cu.count},
+    {"cuDeviceGet", &cu.device},
+    {"cuDeviceGetName", &cu.name},
+    {"cuDeviceGetAttribute", &cu.attribute},
+    {"cuDeviceTotalMem_v2", &cu.memory},
+    {"cuMemcpy2DAsync_v2", &cu.copy},
+    {"cuFuncSetAttribute", &cu.set},
+    {"cuDevicePrimaryCtxRetain", &cuda.retain},
+    {"cuDevicePrimaryCtxRelease_v2", &cuda.release},
+    {"cuCtxPushCurrent_v2", &cuda.push},
+    {"cuCtxPopCurrent_v2", &cuda.pop},
+    {"cuCtxSynchronize", &cuda.wait},
+    {"cuMemAlloc_v2", &cuda.alloc},
+    {"cuMemFree_v2", &cuda.free},
+    {"cuMemcpyHtoDAsync_v2", &cuda.to_device},
+    {"cuMemcpyDtoHAsync_v2", &cuda.to_host},
+    {"cuMemcpyDtoDAsync_v2", &cuda.within},
+    {"cuStreamCreate", &cuda.stream_new},
+    {"cuStreamDestroy_v2", &cuda.stream_free},
+    {"cuStreamSynchronize", &cuda.stream_sync},
+    {"cuModuleLoadData", &cuda.load},
+    {"cuModuleUnload", &cuda.unload},
+    {"cuModuleGetFunction", &cuda.function},
+    {"cuModuleGetGlobal_v2", &cuda.global},
+    {"cuLaunchKernel", &cuda.launch},
+};
 
 static const char *error_name(int code) {
     const char *name = NULL;
@@ -38,64 +89,24 @@ static const char *error_text(int code) {
     return cu.error_text(code, &text) == 0 && text ? text : "without a text";
 }
 
-static int load_entries(const char *path) {
-    void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        snprintf(missing, sizeof missing, "no NVIDIA driver was found: %.150s", dlerror());
-        return 0;
+static side side_of(const attn__rows *rows) {
+    side s = {.type = rows->is_host ? 1 : 2, .pitch = (size_t)rows->pitch};
+    if (rows->is_host) {
+        s.host = rows->at;
+    } else {
+        s.device = (uintptr_t)rows->at;
     }
-    const struct {
-        const char *symbol;
-        void *at;
-    } entry[] = {
-#define ENTRY(name, symbol, arguments) {#symbol, &cu.name},
-        ATTN__CUDA_ENTRIES(ENTRY)
-#undef ENTRY
-    };
-    for (size_t i = 0; i < sizeof entry / sizeof entry[0]; i++) {
-        void *const f = dlsym(library, entry[i].symbol);
-        if (!f) {
-            snprintf(missing, sizeof missing, "the NVIDIA driver is too old: %.80s has no %s", path,
-                     entry[i].symbol);
-            return 0;
-        }
-        memcpy(entry[i].at, &f, sizeof f);
-    }
-    return 1;
+    return s;
 }
 
-static void find(void) {
-    const char *const named = getenv("ATTN_CUDA");
-    if (!load_entries(named && *named ? named : "libcuda.so.1")) {
-        return;
-    }
-    int code = cu.init(0);
-    code = code ? code : cu.version(&cuda_version);
-    code = code ? code : cu.count(&devices);
-    if (code) {
-        devices = 0;
-        snprintf(missing, sizeof missing,
-                 "the NVIDIA driver cannot be used: it answers %d, %s (%.100s)", code,
-                 error_name(code), error_text(code));
-    } else if (cuda_version < OLDEST) {
-        snprintf(missing, sizeof missing,
-                 "the NVIDIA driver is too old: it is for CUDA %d.%d and 11.4 is wanted",
-                 cuda_version / 1000, cuda_version % 1000 / 10);
-    } else if (devices == 0) {
-        snprintf(missing, sizeof missing,
-                 "an NVIDIA driver is here, but it has no device (CUDA_VISIBLE_DEVICES?)");
-    }
+static int copy_rows(const attn__rows *to, const attn__rows *from, size_t bytes, size_t rows,
+                     void *stream) {
+    const copy both = {side_of(from), side_of(to), bytes, rows};
+    return cu.copy(&both, stream);
 }
 
-int attn__cuda_version(void) {
-    pthread_once(&once, find);
-    return missing[0] ? 0 : cuda_version;
-}
-
-int attn__cuda_fail(int code, const char *what) {
-    return attn__fail(code == OUT_OF_MEMORY ? ATTN_MEMORY : ATTN_DRIVER, "device",
-                      "%s failed: the driver answers %s (%s)", what, error_name(code),
-                      error_text(code));
+static int allow_shared(void *function, int bytes) {
+    return cu.set(function, MAX_DYNAMIC_SHARED, bytes);
 }
 
 /* -- Devices ----------------------------------------------------------------------------------- */
@@ -143,189 +154,53 @@ static int describe(int index, attn_device_info *info, attn__target *target) {
     return device;
 }
 
+static attn__vendor cuda = {.copy_rows = copy_rows,
+                            .allow_shared = allow_shared,
+                            .error_name = error_name,
+                            .error_text = error_text,
+                            .describe = describe,
+                            .name = "cuda",
+                            .kind = CUDA,
+                            .out_of_memory = OUT_OF_MEMORY};
+
+static void find(void) {
+    const char *const named = getenv("ATTN_CUDA");
+    char *const missing = cuda.missing;
+    const size_t room = sizeof cuda.missing;
+    if (!attn__native_entries("NVIDIA", named && *named ? named : "libcuda.so.1", entries,
+                              sizeof entries / sizeof entries[0], missing, room)) {
+        return;
+    }
+    int code = cu.init(0);
+    code = code ? code : cu.version(&cuda_version);
+    code = code ? code : cu.count(&cuda.devices);
+    if (code) {
+        snprintf(missing, room, "the NVIDIA driver cannot be used: it answers %d, %s (%.100s)",
+                 code, error_name(code), error_text(code));
+    } else if (cuda_version < OLDEST) {
+        snprintf(missing, room,
+                 "the NVIDIA driver is too old: it is for CUDA %d.%d and 11.4 is wanted",
+                 cuda_version / 1000, cuda_version % 1000 / 10);
+    } else if (cuda.devices == 0) {
+        snprintf(missing, room,
+                 "an NVIDIA driver is here, but it has no device (CUDA_VISIBLE_DEVICES?)");
+    }
+}
+
+int attn__cuda_version(void) {
+    pthread_once(&once, find);
+    return cuda.missing[0] ? 0 : cuda_version;
+}
+
 static int cuda_list(attn_device_info *list, int cap) {
     pthread_once(&once, find);
-    if (missing[0]) {
-        attn_device_info *const info = list;
-        if (cap > 0) {
-            *info = (attn_device_info){.size = sizeof *info, .kind = CUDA};
-            snprintf(info->name, sizeof info->name, "cuda:0");
-            snprintf(info->missing, sizeof info->missing, "%s", missing);
-        }
-        return 1;
-    }
-    for (int i = 0; i < devices && i < cap; i++) {
-        describe(i, &list[i], NULL);
-    }
-    return devices;
+    return attn__native_list(&cuda, list, cap);
 }
 
 static int cuda_open(const char *name, attn__chip **chip) {
-    char end;
-    int index = 0;
-    attn_device_info info;
-    attn__target target;
-    *chip = NULL;
     pthread_once(&once, find);
-    if (sscanf(name, "cuda:%d%c", &index, &end) != 1 || index < 0) {
-        return attn__fail(ATTN_DEVICE, "name", "device %s is not of the form cuda:0", name);
-    }
-    if (missing[0]) {
-        return attn__fail(ATTN_DEVICE, "name", "device %s cannot be opened: %s", name, missing);
-    }
-    if (index >= devices) {
-        return attn__fail(ATTN_DEVICE, "name", "there is no device %s; the driver has %d", name,
-                          devices);
-    }
-    const int device = describe(index, &info, &target);
-    if (info.missing[0]) {
-        return attn__fail(ATTN_DEVICE, "name", "device %s cannot be opened: %s", name,
-                          info.missing);
-    }
-    attn__chip *const c = attn__alloc(sizeof *c, "a device");
-    if (!c) {
-        return ATTN_MEMORY;
-    }
-    *c = (attn__chip){.index = index, .device = device, .target = target};
-    const int code = cu.retain(&c->context, device);
-    if (code) {
-        free(c);
-        return attn__cuda_fail(code, "opening the device");
-    }
-    *chip = c;
-    return ATTN_OK;
-}
-
-static void cuda_close(attn__chip *chip) {
-    cu.release(chip->device);
-    free(chip);
-}
-
-static const attn__target *cuda_target(const attn__chip *chip) {
-    return &chip->target;
-}
-
-static int cuda_query(attn__chip *chip, attn_device_info *info) {
-    describe(chip->index, info, NULL);
-    return ATTN_OK;
-}
-
-/* -- Calls with the chip's context current ----------------------------------------------------- */
-
-int attn__cuda_enter(const attn__chip *chip) {
-    const int code = cu.push(chip->context);
-    return code ? attn__cuda_fail(code, "making the device current") : ATTN_OK;
-}
-
-int attn__cuda_leave(int code, const char *what) {
-    void *context;
-    cu.pop(&context);
-    return code ? attn__cuda_fail(code, what) : ATTN_OK;
-}
-
-static int cuda_alloc(attn__chip *chip, uint64_t bytes, void **pointer) {
-    uint64_t at = 0;
-    *pointer = NULL;
-    ATTN_TRY(attn__cuda_enter(chip));
-    ATTN_TRY(attn__cuda_leave(cu.alloc(&at, bytes ? bytes : 1), "taking device memory"));
-    *pointer = (void *)(uintptr_t)at;
-    return ATTN_OK;
-}
-
-static void cuda_free(attn__chip *chip, void *pointer) {
-    if (attn__cuda_enter(chip) == ATTN_OK) {
-        attn__cuda_leave(cu.free((uintptr_t)pointer), "giving back device memory");
-    }
-}
-
-static int cuda_to_device(attn__chip *chip, void *to, const void *from, uint64_t bytes,
-                          void *stream) {
-    ATTN_TRY(attn__cuda_enter(chip));
-    int code = cu.to_device((uintptr_t)to, from, bytes, stream);
-    code = code ? code : cu.stream_sync(stream);
-    return attn__cuda_leave(code, "a copy to the device");
-}
-
-static int cuda_to_host(attn__chip *chip, void *to, const void *from, uint64_t bytes,
-                        void *stream) {
-    ATTN_TRY(attn__cuda_enter(chip));
-    int code = cu.to_host(to, (uintptr_t)from, bytes, stream);
-    code = code ? code : cu.stream_sync(stream);
-    return attn__cuda_leave(code, "a copy from the device");
-}
-
-static attn__cuda_side side_of(const attn__rows *rows) {
-    attn__cuda_side side = {.type = rows->is_host ? HOST_MEMORY : DEVICE_MEMORY,
-                            .pitch = rows->pitch};
-    if (rows->is_host) {
-        side.host = rows->at;
-    } else {
-        side.device = (uintptr_t)rows->at;
-    }
-    return side;
-}
-
-/* One row has no pitch, which has a limit that its length need not have. */
-static int copy_one(const attn__rows *to, const attn__rows *from, uint64_t bytes, void *stream) {
-    const uint64_t t = (uintptr_t)to->at, f = (uintptr_t)from->at;
-    return to->is_host     ? cu.to_host(to->at, f, bytes, stream)
-           : from->is_host ? cu.to_device(t, from->at, bytes, stream)
-                           : cu.within(t, f, bytes, stream);
-}
-
-static int cuda_copy_rows(attn__chip *chip, const attn__rows *to, const attn__rows *from,
-                          uint64_t bytes, uint64_t rows, void *stream) {
-    const attn__cuda_copy copy = {side_of(from), side_of(to), bytes, rows};
-    ATTN_TRY(attn__cuda_enter(chip));
-    int code = rows == 1 ? copy_one(to, from, bytes, stream) : cu.copy(&copy, stream);
-    if (code == 0 && (to->is_host || from->is_host)) {
-        code = cu.stream_sync(stream);
-    }
-    return attn__cuda_leave(code, "a copy");
-}
-
-static int cuda_stream_new(attn__chip *chip, void **stream) {
-    *stream = NULL;
-    ATTN_TRY(attn__cuda_enter(chip));
-    return attn__cuda_leave(cu.stream_new(stream, 0), "making a stream");
-}
-
-static void cuda_stream_free(attn__chip *chip, void *stream) {
-    if (attn__cuda_enter(chip) == ATTN_OK) {
-        attn__cuda_leave(cu.stream_free(stream), "releasing a stream");
-    }
-}
-
-static int cuda_stream_sync(attn__chip *chip, void *stream) {
-    ATTN_TRY(attn__cuda_enter(chip));
-    return attn__cuda_leave(cu.stream_sync(stream), "waiting for the stream");
-}
-
-static int cuda_wait(attn__chip *chip) {
-    ATTN_TRY(attn__cuda_enter(chip));
-    return attn__cuda_leave(cu.wait(), "waiting for the device");
+    return attn__native_open(&cuda, name, chip);
 }
 
 const attn__driver attn__cuda = {
-    .name = "cuda",
-    .kind = CUDA,
-    .list = cuda_list,
-    .open = cuda_open,
-    .close = cuda_close,
-    .target = cuda_target,
-    .query = cuda_query,
-    .alloc = cuda_alloc,
-    .free = cuda_free,
-    .to_device = cuda_to_device,
-    .to_host = cuda_to_host,
-    .copy_rows = cuda_copy_rows,
-    .stream_new = cuda_stream_new,
-    .stream_free = cuda_stream_free,
-    .stream_sync = cuda_stream_sync,
-    .wait = cuda_wait,
-    .load = attn__cuda_load,
-    .unload = attn__cuda_unload,
-    .number = attn__cuda_number,
-    .prepare = attn__cuda_prepare,
-    .launch = attn__cuda_launch,
-};
+    .name = "cuda", .kind = CUDA, .list = cuda_list, .open = cuda_open, ATTN__NATIVE_MEMBERS};

@@ -1,0 +1,116 @@
+/* gpu_native.h: a chip behind its maker's driver library: what CUDA's and HIP's have in common.
+
+       gpu_cuda.c gpu_hip.c    find the library, describe devices, fill an attn__vendor
+            |
+            v
+       gpu_native.c            devices, memory, streams       through the vendor's calls
+       gpu_native_code.c       modules, kernels, launches
+
+   Every call that touches a device looks like this, so that what the caller has current stays so:
+
+       push the device's primary context -> the vendor's calls -> pop */
+#ifndef ATTN_GPU_NATIVE_H
+#define ATTN_GPU_NATIVE_H
+
+#include "gpu.h"
+
+/* X(name, arguments): calls that answer 0 or an error's number. Addresses of device memory are
+   numbers. */
+#define ATTN__CALLS(X)                                                                             \
+    X(retain, (void **, int))                                                                      \
+    X(release, (int))                                                                              \
+    X(push, (void *))                                                                              \
+    X(pop, (void **))                                                                              \
+    X(wait, (void))                                                                                \
+    X(alloc, (uint64_t *, size_t))                                                                 \
+    X(free, (uint64_t))                                                                            \
+    X(to_device, (uint64_t, const void *, size_t, void *))                                         \
+    X(to_host, (void *, uint64_t, size_t, void *))                                                 \
+    X(within, (uint64_t, uint64_t, size_t, void *))                                                \
+    X(copy_rows, (const attn__rows *, const attn__rows *, size_t, size_t, void *))                 \
+    X(stream_new, (void **, unsigned))                                                             \
+    X(stream_free, (void *))                                                                       \
+    X(stream_sync, (void *))                                                                       \
+    X(load, (void **, const void *))                                                               \
+    X(unload, (void *))                                                                            \
+    X(function, (void **, void *, const char *))                                                   \
+    X(global, (uint64_t *, size_t *, void *, const char *))                                        \
+    X(allow_shared, (void *, int))                                                                 \
+    X(launch, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,       \
+               void *, void **, void **))
+
+typedef struct attn__vendor {
+#define ATTN__CALL(name, arguments) int(*name) arguments;
+    ATTN__CALLS(ATTN__CALL)
+#undef ATTN__CALL
+    const char *(*error_name)(int code);
+    const char *(*error_text)(int code);
+    /* Fills info, and for a chip with kernels its target; the driver's number of the device. */
+    int (*describe)(int index, attn_device_info *info, attn__target *target);
+    const char *name; /* "cuda" */
+    int kind;         /* DLPack's */
+    int out_of_memory; /* its error's number */
+    int devices;
+    char missing[192]; /* "" where devices can be asked for */
+} attn__vendor;
+
+/* A library's entry and where its address goes. */
+typedef struct attn__entry {
+    const char *symbol;
+    void *at;
+} attn__entry;
+/* Opens it and fills n entries; 0: `missing` says what the maker's driver lacks. */
+int attn__native_entries(const char *maker, const char *path, const attn__entry *entry, size_t n,
+                         char *missing, size_t capacity);
+
+struct attn__chip {
+    const attn__vendor *vendor;
+    int index, device;
+    void *context;
+    attn__target target; /* of this chip: its own units and shared memory */
+};
+
+/* A status with its sentence for the vendor's answer `code` to `what`. */
+int attn__native_fail(const attn__vendor *vendor, int code, const char *what);
+/* Makes the chip's context current; leave makes the one before it so again. `what` was tried in
+   between and answered `code`. */
+int attn__native_enter(const attn__chip *chip);
+int attn__native_leave(const attn__chip *chip, int code, const char *what);
+
+/* -- Members of attn__driver ------------------------------------------------------------------- */
+int attn__native_list(const attn__vendor *vendor, attn_device_info *list, int cap);
+int attn__native_open(const attn__vendor *vendor, const char *name, attn__chip **chip);
+void attn__native_close(attn__chip *chip);
+const attn__target *attn__native_target(const attn__chip *chip);
+int attn__native_query(attn__chip *chip, attn_device_info *info);
+int attn__native_alloc(attn__chip *chip, uint64_t bytes, void **pointer);
+void attn__native_free(attn__chip *chip, void *pointer);
+int attn__native_to_device(attn__chip *chip, void *to, const void *from, uint64_t bytes,
+                           void *stream);
+int attn__native_to_host(attn__chip *chip, void *to, const void *from, uint64_t bytes,
+                         void *stream);
+int attn__native_copy_rows(attn__chip *chip, const attn__rows *to, const attn__rows *from,
+                           uint64_t bytes, uint64_t rows, void *stream);
+int attn__native_wait(attn__chip *chip);
+int attn__native_stream_new(attn__chip *chip, void **stream);
+void attn__native_stream_free(attn__chip *chip, void *stream);
+int attn__native_stream_sync(attn__chip *chip, void *stream);
+int attn__native_load(attn__chip *chip, const void *code, size_t bytes, attn__module **module);
+void attn__native_unload(attn__chip *chip, attn__module *module);
+int attn__native_number(attn__chip *chip, attn__module *module, const char *name, int32_t *value);
+int attn__native_prepare(attn__chip *chip, attn__module *module, const char *kernel, int shared);
+int attn__native_launch(attn__chip *chip, attn__module *module, const char *kernel,
+                        int64_t blocks, int threads, int shared, const void *params, size_t bytes,
+                        void *stream);
+
+/* All members but name, kind, list and open. */
+#define ATTN__NATIVE_MEMBERS                                                                       \
+    .close = attn__native_close, .target = attn__native_target, .query = attn__native_query,       \
+    .alloc = attn__native_alloc, .free = attn__native_free, .to_device = attn__native_to_device,   \
+    .to_host = attn__native_to_host, .copy_rows = attn__native_copy_rows,                          \
+    .wait = attn__native_wait, .stream_new = attn__native_stream_new,                              \
+    .stream_free = attn__native_stream_free, .stream_sync = attn__native_stream_sync,              \
+    .load = attn__native_load, .unload = attn__native_unload, .number = attn__native_number,       \
+    .prepare = attn__native_prepare, .launch = attn__native_launch
+
+#endif
