@@ -2,7 +2,9 @@
 #ifndef ATTN_GFX942_H
 #define ATTN_GFX942_H
 
+#define GFX9_LIFTS   0
 #define TILE_P_SCALE 1.0f
+#define TILE_O_SCALE 1.0f
 
 #include "arch/gfx9.h"
 

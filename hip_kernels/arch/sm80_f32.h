@@ -42,12 +42,19 @@ DEV split_a split_of(float x0, float x1, float x2, float x3) {
     return a;
 }
 
-/* d += a b for the 16 x 8 tile whose rows are x, y; b0, b1 of one column. */
+/* d += a b for the 16 x 8 tile whose rows are x, y; b0, b1 of one column. The tensor core rounds its
+   sums toward zero, so that a sum of thousands of keys would drift: it sums 8 of them, and they join
+   the rest rounded to nearest. */
 DEV void mma_split(float *x, float *y, const split_a *a, float b0, float b1) {
     const u32 h0 = high_of(b0), h1 = high_of(b1), l0 = low_of(b0), l1 = low_of(b1);
-    mma_16x8x8_tf32(&x[0], &x[1], &y[0], &y[1], a->low, h0, h1);
-    mma_16x8x8_tf32(&x[0], &x[1], &y[0], &y[1], a->high, l0, l1);
-    mma_16x8x8_tf32(&x[0], &x[1], &y[0], &y[1], a->high, h0, h1);
+    float d[4] = {0, 0, 0, 0};
+    mma_16x8x8_tf32(&d[0], &d[1], &d[2], &d[3], a->low, h0, h1);
+    mma_16x8x8_tf32(&d[0], &d[1], &d[2], &d[3], a->high, l0, l1);
+    mma_16x8x8_tf32(&d[0], &d[1], &d[2], &d[3], a->high, h0, h1);
+    x[0] += d[0];
+    x[1] += d[1];
+    y[0] += d[2];
+    y[1] += d[3];
 }
 
 DEV float word_at(u32 from, int row, int column, int chunks) {

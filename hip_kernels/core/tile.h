@@ -37,6 +37,7 @@
        TILE_P_SCALE   p, at most 2^8 (softmax.h), is multiplied by this power of two before it is
                       rounded (1, or 2^k on chips that flush 16-bit subnormals); core/ multiplies
                       and divides
+       TILE_O_SCALE   what tile_pv multiplies o by besides, where it is not 1; core/ divides
 
    -- Dropout ----------------------------------------------------------------------------------
        TILE_DROP_CALLS     calls of the generator (dropout.h) whose keys a lane holds, for each row
@@ -89,6 +90,9 @@ typedef struct tile_rows {
 
 #include ATTN_ARCH_H
 
+#ifndef TILE_O_SCALE
+#define TILE_O_SCALE 1.0f
+#endif
 #if !defined(TILE_ROWS) || !defined(TILE_COLS) || !defined(TILE_P_SCALE) ||                       \
     !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) || !defined(ATTN_SHARED_BYTES)
 #error "the arch header lacks a TILE_ name or ATTN_SHARED_BYTES"

@@ -61,6 +61,15 @@ DEV u32 bits_of(float x) {
 DEV float float_of(u32 x) {
     return __builtin_bit_cast(float, x);
 }
+/* x, which is the same in all lanes, as the compiler then knows. v_readfirstlane_b32 */
+DEV u32 uniform(u32 x) {
+    return (u32)__builtin_amdgcn_readfirstlane((int)x);
+}
+/* x, computed here: what depends on it is not taken out of a loop. No instruction. */
+DEV u32 opaque(u32 x) {
+    __asm__ volatile("" : "+v"(x));
+    return x;
+}
 /* ds_bpermute_b32: x of lane `lane` (mod 64). */
 DEV u32 lane_read(u32 x, int lane) {
     return (u32)__builtin_amdgcn_ds_bpermute(lane << 2, (int)x);
@@ -113,6 +122,27 @@ DEV u32 perm_b32(u32 high, u32 low, u32 select) {
 }
 #define PERM_LOW  0x05040100u /* low halves: that of low, then that of high */
 #define PERM_HIGH 0x07060302u
+
+/* -- Two numbers of 16 bits to a word --------------------------------------------------------- */
+typedef u16 isa_u16x2 __attribute__((ext_vector_type(2)));
+typedef _Float16 isa_f16x2 __attribute__((ext_vector_type(2)));
+DEV u32 pk_max_u16(u32 a, u32 b) {
+    return __builtin_bit_cast(u32, __builtin_elementwise_max(__builtin_bit_cast(isa_u16x2, a),
+                                                             __builtin_bit_cast(isa_u16x2, b)));
+}
+DEV u32 pk_min_u16(u32 a, u32 b) {
+    return __builtin_bit_cast(u32, __builtin_elementwise_min(__builtin_bit_cast(isa_u16x2, a),
+                                                             __builtin_bit_cast(isa_u16x2, b)));
+}
+DEV u32 pk_sub_u16(u32 a, u32 b) {
+    return __builtin_bit_cast(u32, (isa_u16x2)(__builtin_bit_cast(isa_u16x2, a) -
+                                               __builtin_bit_cast(isa_u16x2, b)));
+}
+/* Subnormals count. */
+DEV u32 pk_mul_f16(u32 a, u32 b) {
+    return __builtin_bit_cast(u32, (isa_f16x2)(__builtin_bit_cast(isa_f16x2, a) *
+                                               __builtin_bit_cast(isa_f16x2, b)));
+}
 
 /* -- Rounding: two floats to the halves of a word, `lo` in the low one, to nearest even -------- */
 DEV u32 pack_f16(float lo, float hi) {

@@ -24,6 +24,8 @@ typedef struct attn_emu_gcn {
 
 #define EMU_GCN ((const attn_emu_gcn *)(const void *)attn_emu)
 
+DEV u32 uniform(u32 x) { return x; }
+DEV u32 opaque(u32 x) { return x; }
 DEV u32 lane_read(u32 x, int lane) { return EMU_GCN->lane_read(x, lane); }
 
 /* -- Bytes ------------------------------------------------------------------------------------- */
@@ -33,6 +35,21 @@ DEV u32 perm_b32(u32 high, u32 low, u32 select) { return EMU_GCN->perm_b32(high,
 DEV u32 pack_bf16_away(float lo, float hi) {
     return perm_b32(bits_of(hi) + 0x8000, bits_of(lo) + 0x8000, PERM_HIGH);
 }
+
+/* -- Two numbers of 16 bits to a word --------------------------------------------------------- */
+#define EMU_PAIR(name, expression)                                                                 \
+    DEV u32 name(u32 a, u32 b) {                                                                   \
+        u32 to = 0;                                                                                \
+        for (int shift = 0; shift < 32; shift += 16) {                                             \
+            const u16 x = (u16)(a >> shift), y = (u16)(b >> shift);                                \
+            to |= (u32)(u16)(expression) << shift;                                                 \
+        }                                                                                          \
+        return to;                                                                                 \
+    }
+EMU_PAIR(pk_max_u16, x > y ? x : y)
+EMU_PAIR(pk_min_u16, x < y ? x : y)
+EMU_PAIR(pk_sub_u16, x - y)
+EMU_PAIR(pk_mul_f16, pack_f16(float_of_f16(x) * float_of_f16(y), 0))
 
 /* -- Memory ------------------------------------------------------------------------------------ */
 #define BUFFER_NOWHERE 0x80000000u

@@ -1,0 +1,198 @@
+/* gfx9_mul.h: products of tiles, operands from registers and shared memory.
+
+   Who includes it: gfx9.h. */
+#ifndef ATTN_GFX9_MUL_H
+#define ATTN_GFX9_MUL_H
+
+/* n reads of shared memory, each for `each` products: how far reads run ahead of products. */
+enum { AHEAD = 4, EACH = TILE_ROWS * 4 / (ATTN_TYPE == ATTN_F32 ? 1 : 2) };
+#define ORDER(n)                                                                                   \
+    do {                                                                                           \
+        order_shared_loads(AHEAD);                                                                 \
+        UNROLL                                                                                     \
+        for (int order = 0; order < (n); order++) {                                                \
+            order_products(EACH);                                                                  \
+            order_shared_loads(1);                                                                 \
+        }                                                                                          \
+    } while (0)
+
+/* d += a b over one chunk of each lane. */
+DEV void mul_chunk(float d[16], const u32 a[4], const u32 b[4]) {
+#if ATTN_TYPE == ATTN_F16
+    mfma_32x32x8_f16(d, a, b);
+    mfma_32x32x8_f16(d, a + 2, b + 2);
+#elif ATTN_TYPE == ATTN_BF16
+    mfma_32x32x8_bf16(d, a, b);
+    mfma_32x32x8_bf16(d, a + 2, b + 2);
+#else
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        mfma_32x32x2_f32(d, float_of(a[i]), float_of(b[i]));
+    }
+#endif
+}
+
+/* The same one chunk's element at a time in f32, which keeps subnormals; b is multiplied by `up`. */
+DEV void mul_exact(float d[16], const u32 *a, const u32 *b, float up) {
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const u32 x = opaque(a[i]), y = opaque(b[i]);
+        mfma_32x32x2_f32(d, float_of_f16(x & 0xffff), float_of_f16(y & 0xffff) * up);
+        mfma_32x32x2_f32(d, float_of_f16(x >> 16), float_of_f16(y >> 16) * up);
+    }
+}
+
+/* -- s = q k ----------------------------------------------------------------------------------- */
+DEV void qk_plain(tile_s *s, const tile_q *q, u32 from, int how) {
+    UNROLL
+    for (int i = 0; i < K_CHUNKS / 2; i++) {
+        UNROLL
+        for (int n = 0; n < ATTN_BN / 32; n++) {
+            b128 k = shared_load_b128(from + read_at(n, i, K_CHUNKS));
+            lift_up(k.w, 4, how);
+            UNROLL
+            for (int r = 0; r < TILE_ROWS; r++) {
+                mul_chunk(s->x[r] + n * 16, k.w, q->w[r] + 4 * i);
+            }
+        }
+    }
+    ORDER(K_CHUNKS / 2 * (ATTN_BN / 32));
+}
+
+DEV void qk_exact(tile_s *s, const tile_q *q, u32 from) {
+    UNROLL
+    for (int i = 0; i < K_CHUNKS / 2; i++) {
+        UNROLL
+        for (int n = 0; n < ATTN_BN / 32; n++) {
+            const b128 k = shared_load_b128(from + read_at(n, i, K_CHUNKS));
+            UNROLL
+            for (int r = 0; r < TILE_ROWS; r++) {
+                mul_exact(s->x[r] + n * 16, k.w, q->w[r] + 4 * i, 1);
+            }
+        }
+    }
+}
+
+DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
+    const u32 from = (u32)(stage * K_BYTES);
+    const int how = lift_told(RING_K, stage), exact = how == LIFT_EXACT || q->how == LIFT_EXACT;
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL
+        for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            s->x[r][c] = 0;
+        }
+    }
+    if (exact) {
+        qk_exact(s, q, from);
+    } else {
+        qk_plain(s, q, from, how);
+    }
+    if (GFX9_LIFTS) {
+        const float down = lift_down(q->how) * (exact ? 1 : lift_down(how));
+        UNROLL
+        for (int r = 0; r < TILE_ROWS; r++) {
+            UNROLL
+            for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+                s->x[r][c] *= down;
+            }
+        }
+    }
+}
+
+/* -- o += p v ---------------------------------------------------------------------------------- */
+DEV void tile_p_of(tile_p *p, const tile_s *s) {
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL
+        for (int c = 0; c < TILE_COLS(ATTN_BN); c += 4 / ATTN_BYTES) {
+            const float *const x = s->x[r] + c;
+            p->w[r][c * ATTN_BYTES / 4] = ATTN_TYPE == ATTN_F32    ? bits_of(x[0])
+                                          : ATTN_TYPE == ATTN_BF16 ? pack_bf16_away(x[0], x[1])
+                                                                   : pack_f16(x[0], x[1]);
+        }
+    }
+}
+
+/* 16 bits: 16 keys with 32 columns at a time. */
+DEV void pv_turned(tile_o *o, const tile_p *p, u32 v, int how) {
+    UNROLL
+    for (int i = 0; i < ATTN_BN / 16; i++) {
+        UNROLL
+        for (int n = 0; n < ATTN_DV / 32; n++) {
+            b128 x = shared_load_b128(v + read_at(n, i, ATTN_BN / 8));
+            lift_up(x.w, 4, how);
+            UNROLL
+            for (int r = 0; r < TILE_ROWS; r++) {
+                mul_chunk(o->x[r] + n * 16, x.w, p->w[r] + 4 * i);
+            }
+        }
+    }
+    ORDER(ATTN_BN / 16 * (ATTN_DV / 32));
+}
+
+DEV void pv_exact(tile_o *o, const tile_p *p, u32 v) {
+    UNROLL
+    for (int i = 0; i < ATTN_BN / 16; i++) {
+        UNROLL
+        for (int n = 0; n < ATTN_DV / 32; n++) {
+            const b128 x = shared_load_b128(v + read_at(n, i, ATTN_BN / 8));
+            UNROLL
+            for (int r = 0; r < TILE_ROWS; r++) {
+                mul_exact(o->x[r] + n * 16, x.w, p->w[r] + 4 * i, TILE_O_SCALE);
+            }
+        }
+    }
+}
+
+DEV void scale_o(tile_o *o, float by) {
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL
+        for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
+            o->x[r][c] *= by;
+        }
+    }
+}
+
+/* f32: 8 keys with 32 columns at a time; lane's key of product j is tile_col(4i + j). */
+DEV void pv_plain(tile_o *o, const tile_p *p, u32 v) {
+    UNROLL
+    for (int i = 0; i < ATTN_BN / 8; i++) {
+        UNROLL
+        for (int n = 0; n < ATTN_DV / 32; n++) {
+            u32 x[4];
+            UNROLL
+            for (int j = 0; j < 4; j++) {
+                x[j] = shared_load_u32(
+                    v + (u32)(tile_col(4 * i + j) * ATTN_DV + n * 32 + lane_id() % 32) * 4);
+            }
+            UNROLL
+            for (int r = 0; r < TILE_ROWS; r++) {
+                mul_chunk(o->x[r] + n * 16, x, p->w[r] + 4 * i);
+            }
+        }
+    }
+}
+
+/* Where v is lifted o is, too, by TILE_O_SCALE; the epilogue divides. */
+DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
+    const u32 v = (u32)(V_AT + stage * V_BYTES);
+    const int how = lift_told(RING_V, stage);
+    if (ATTN_TYPE == ATTN_F32) {
+        pv_plain(o, p, v);
+    } else if (how == LIFT_EXACT) {
+        pv_exact(o, p, v);
+    } else {
+        const int level = GFX9_LIFTS && how == LIFT_NONE;
+        if (level) {
+            scale_o(o, 1 / TILE_O_SCALE);
+        }
+        pv_turned(o, p, v, how);
+        if (level) {
+            scale_o(o, TILE_O_SCALE);
+        }
+    }
+}
+
+#endif
