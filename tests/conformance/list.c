@@ -290,6 +290,16 @@ const listed suite_list[] = {
     {"dropout-seed-at", "dir=bwd H=2 NQ=40 NK=70 D=8 dropout=0.3 dseed=77 seedat=1"},
     {"isolate-packed", "check=isolate dir=bwd det=1 B=3 H=2 D=16 packed=both qlens=5,0,40 "
                        "klens=70,9,33 ends=nan variant=\"@window 5 0\""},
+    /* Numbers of f16 below 2^-14, which some matrix units take for 0; with and without large ones. */
+    {"subnormal-v", "dtype=f16 NQ=40 NK=100 D=32 v=3e-5,1e-6,5e-5,-2e-5,6e-7"},
+    {"subnormal-v-large", "dtype=f16 NQ=40 NK=100 D=32 v=100,3e-5,-2e-5,80,1e-6,2e-5,3"},
+    {"large-v", "dtype=f16 NQ=40 NK=100 D=32 v=100,200,-64,3,1,-0.5,0.25"},
+    {"subnormal-k", "dtype=f16 NQ=40 NK=100 D=32 scale=300 q=1,-2,0.5 "
+                    "k=3e-5,1e-6,-2e-5,4e-5,5e-5,1e-5,-6e-5"},
+    {"subnormal-k-large", "dtype=f16 NQ=40 NK=100 D=32 q=1,-2,0.5 k=100,3e-5,-2e-5,70,0.01,0,-64"},
+    {"subnormal-q-large", "dtype=f16 NQ=40 NK=100 D=32 q=100,3e-5,-2e-5,70,0.01 k=1,-0.2,0.5"},
+    {"subnormal-q-k", "dtype=f16 NQ=40 NK=100 D=32 scale=3e6 q=3e-5,1e-6,-2e-5 "
+                      "k=3e-5,1e-6,-2e-5,5e-5"},
     {"visible-nan-q", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan where=q"},
     {"visible-inf-k", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=inf where=k"},
     {"visible-nan-v", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan where=v"},
