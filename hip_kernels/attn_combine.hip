@@ -6,7 +6,8 @@
 
        top = max lse_s;   w_s = e^(lse_s - top);   o = sum w_s o_s / sum w_s
 
-   An empty split (-inf) is not read, so that it changes no bit. */
+   An empty split (-inf) is not read, so that it changes no bit. An element that is not finite counts
+   whatever its weight: that may have become 0 by rounding alone. */
 #ifndef ATTN_WARPS
 #define ATTN_WARPS 4
 #endif
@@ -39,6 +40,20 @@ DEV attn_merge combine_sum(const attn_params *p, i64 b, i64 h, i64 i) {
     return m;
 }
 
+/* Column c of all splits, weighted. */
+DEV float combine_column(const attn_params *p, i64 b, i64 h, i64 i, i32 c, float top) {
+    float o = 0;
+    for (i64 s = 0; s < p->splits; s++) {
+        const float lse = combine_lse(p, s, b, h, i) * (float)LOG2_E;
+        if (lse != MINUS_INF) {
+            const u64 at = p->part_o + (u64)((part_row(p, s, b, h, i) * p->DV + c) * 4);
+            const float x = float_of(load_u32(at));
+            o = fma_f32(x - x == 0 ? exp2_fast(lse - top) : 1.0f, x, o);
+        }
+    }
+    return o;
+}
+
 DEV void combine_row(const attn_params *p, i64 b, i64 h, i64 i, i64 row) {
     const attn_merge m = combine_sum(p, b, h, i);
     const attn_ends e = ends_of(m.top, m.sum, sink_of(p, h));
@@ -46,15 +61,9 @@ DEV void combine_row(const attn_params *p, i64 b, i64 h, i64 i, i64 row) {
         store_u32(rows_at(&p->lse, b, h, row), bits_of(e.lse));
     }
     for (i32 c = lane_id(); c < p->DV; c += TILE_LANES) {
-        float o = 0;
-        for (i64 s = 0; s < p->splits; s++) {
-            const float lse = combine_lse(p, s, b, h, i) * (float)LOG2_E;
-            if (lse != MINUS_INF) {
-                const u64 at = p->part_o + (u64)((part_row(p, s, b, h, i) * p->DV + c) * 4);
-                o = fma_f32(exp2_fast(lse - m.top), float_of(load_u32(at)), o);
-            }
-        }
-        store_one(rows_at(&p->o, b, h, row), p->o_type, c, m.sum != 0 ? o * e.factor : 0);
+        const float o = combine_column(p, b, h, i, c, m.top);
+        const float x = o - o == 0 || m.top != m.top ? o * e.factor : o;
+        store_one(rows_at(&p->o, b, h, row), p->o_type, c, x);
     }
 }
 

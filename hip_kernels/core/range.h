@@ -15,8 +15,15 @@
 
 #include "core/blocks.h"
 
+/* A bit per lane. */
+#if TILE_LANES == 32
+typedef u32 lane_bits;
+#else
+typedef u64 lane_bits;
+#endif
+
 typedef struct attn_range {
-    u64 some, full;
+    lane_bits some, full;
     i32 base, end; /* block of lane 0; blocks in all */
 } attn_range;
 
@@ -59,8 +66,8 @@ DEV int range_class(const attn_params *p, const attn_item *w, i32 block) {
 DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
     const i32 block = it->base + lane_id();
     const int class_ = block < it->end ? range_class(p, w, block) : 0;
-    it->some = warp_ballot(class_ != 0);
-    it->full = warp_ballot(class_ == 2);
+    it->some = (lane_bits)warp_ballot(class_ != 0);
+    it->full = (lane_bits)warp_ballot(class_ == 2);
 }
 
 DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {

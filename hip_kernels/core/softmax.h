@@ -45,7 +45,7 @@ DEV void softmax_step(tile_s *s, attn_soft *t, tile_o *o, float factor) {
         const float old = t->m[r];
         const int move = !(top <= old + SOFTMAX_SLACK);
         const float m = move ? top : old, base = m == MINUS_INF ? 0.0f : m;
-        fade[r] = move ? exp2_fast(old - m) : 1.0f;
+        fade[r] = move ? exp2_fast(old - top) : 1.0f;
         moved |= move;
         float sum = 0;
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
