@@ -243,6 +243,52 @@ TEST_CASE("races are seen, whoever comes first", "[emu]") {
     }
 }
 
+// Lane l writes word l and reads word l ^ 1, then writes it.
+TEST_CASE("lanes of a warp need warp_sync", "[emu]") {
+    NEEDS_CC();
+    const std::string text = R"(
+DEV void NAME_body(const args *p) {
+    const u32 t = thread_id();
+    shared_store_u32(4 * t, 0);
+    block_sync();
+    shared_store_u32(4 * t, t);
+    warp_sync(); /* written */
+    const u32 x = shared_load_u32(4 * (t ^ 1));
+    warp_sync(); /* read */
+    shared_store_u32(4 * t, x + 1);
+    shared_store_u16(4 * t, x);
+    warp_sync(); /* written again */
+    u32 m[4];
+    ldmatrix_x4(m, 16 * (t / 32 * 8 + t % 8));
+    shared_store_u32(4 * t, m[0]);
+    (void)p;
+}
+ATTN_ENTRY(NAME, NAME_body, args)
+)";
+    struct Want {
+        const char *name, *from, *sentence;
+    };
+    const Want wants[] = {{"with", "", nullptr},
+                          {"reads", "warp_sync(); /* written */", "of its warp"},
+                          {"writes", "warp_sync(); /* read */", "of its warp"},
+                          {"meets", "warp_sync(); /* written again */", "of its warp wrote"}};
+    std::string all;
+    for (const Want &w : wants) {
+        all += replaced(replaced(text, w.from, ""), "NAME", w.name);
+    }
+    emu::Chip chip("emu:sm_80");
+    emu::Code code(chip, all);
+    for (const Want &w : wants) {
+        for (const char *order : orders) {
+            const emu::Options options(order);
+            INFO(w.name << " " << order);
+            CHECK(code.launch(w.name, {}, 1, THREADS, 256) ==
+                  (w.sentence ? ATTN_DRIVER : ATTN_OK));
+            CHECK((!w.sentence || std::string(attn_error()).find(w.sentence) != std::string::npos));
+        }
+    }
+}
+
 TEST_CASE("a launch after one that failed is whole", "[emu]") {
     NEEDS_CC();
     CHECK(the_pipeline().run("exit_early", "").status == ATTN_DRIVER);

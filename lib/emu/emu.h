@@ -15,7 +15,7 @@
    Shared memory is an arena per block with a shadow word per 4 bytes:
    - poison: never written, or a copy on its way: reading it is reported;
    - who wrote and who read it since the last block barrier: another warp's access is a race and
-     reported, also where the fibers' order would hide it;
+     reported, also where the fibers' order would hide it; so is another lane's since warp_sync;
    - bank conflicts are counted per access of a warp.
    Every access of device memory is counted in bytes.
 

@@ -25,8 +25,12 @@ long long attn__emu_api_grid(void) { return attn__emu_here->launch->blocks; }
 
 /* -- Meetings ---------------------------------------------------------------------------------- */
 
-static void nothing(void *const *lane) { (void)lane; }
-void attn__emu_warp_sync(void) { attn__emu_meet("warp_sync", nothing, NULL); }
+static void sync_all(void *const *lane) {
+    emu_core *const c = attn__emu_here;
+    (void)lane;
+    c->warp[c->now >> c->shift].syncs++;
+}
+void attn__emu_warp_sync(void) { attn__emu_meet("warp_sync", sync_all, NULL); }
 
 typedef struct exchange {
     float x, got;

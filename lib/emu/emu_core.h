@@ -20,7 +20,8 @@ enum {
     EMU_STACK = 1 << EMU_STACK_BITS,
     EMU_WARPS = EMU_THREADS / 32,
     EMU_SHARED = 256 << 10, /* the most bytes of shared memory of a block */
-    EMU_SEVERAL = 255       /* no warp's number: several read */
+    EMU_SEVERAL = 255,      /* no warp's number: several read */
+    EMU_SEVERAL_LANES = 127
 };
 
 typedef enum emu_order { ORDER_ASCENDING, ORDER_DESCENDING, ORDER_RANDOM } emu_order;
@@ -55,14 +56,16 @@ typedef struct emu_thread {
 
 typedef struct emu_warp {
     uint64_t ready, arrived; /* lanes, as bits */
+    uint32_t syncs;          /* 1 + warp_syncs */
     const char *name;
     void (*work)(void *const *lane);
     void *lane[EMU_LANES];
 } emu_warp;
 
-/* Per 4 bytes of shared memory; tags are epoch << 8 | warp. */
+/* Per 4 bytes of shared memory. Who wrote and read last: tags are epoch << 8 | warp; within the warp
+   syncs << 7 | lane, EMU_SEVERAL_LANES where it was not one. */
 typedef struct emu_shadow {
-    uint32_t write, read;
+    uint32_t write, read, write_lane, read_lane;
 } emu_shadow;
 
 typedef struct emu_core {
@@ -74,6 +77,7 @@ typedef struct emu_core {
     int now;            /* the thread that runs */
     int live;           /* threads that have not ended */
     int at_barrier;
+    int meeting;        /* 1: the work of a meeting is under way */
     uint64_t ready;     /* warps with a ready lane, as bits */
     uint64_t random;
     uint32_t epoch;

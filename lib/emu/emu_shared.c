@@ -5,7 +5,10 @@
    in the low 8 bits alone, so a race is one comparison:
 
        read:   write tag of this epoch, another warp        -> race
-       write:  write or read tag of this epoch, another     -> race */
+       write:  write or read tag of this epoch, another     -> race
+
+   Where the tag is the warp's own, the lanes' tags say the same of lanes and warp_sync: but not of
+   two writes, since lanes share the halves of a word; and what a meeting reads it reads for all. */
 #include "emu_core.h"
 
 #include <stdlib.h>
@@ -40,6 +43,24 @@ _Noreturn static void race(int thread, const char *what, uint32_t at, const char
                     tag & 255, other);
 }
 
+_Noreturn static void lane_race(emu_core *c, int thread, const char *what, uint32_t at,
+                                const char *other, uint32_t tag) {
+    const int lane = (int)(tag & EMU_SEVERAL_LANES);
+    if (lane == EMU_SEVERAL_LANES) {
+        attn__emu_fault(thread, "%s shared memory at %u, which lanes of its warp %s without "
+                        "warp_sync", what, at, other);
+    }
+    attn__emu_fault(thread, "%s shared memory at %u, which thread %d of its warp %s without "
+                    "warp_sync", what, at, (thread >> c->shift << c->shift) + lane, other);
+}
+
+/* The lane's tag; what a meeting does all lanes do. */
+static uint32_t lane_tag(const emu_core *c, int thread) {
+    const uint32_t lane = (uint32_t)thread & ((1u << c->shift) - 1);
+    return c->warp[thread >> c->shift].syncs << 7 | (c->meeting ? EMU_SEVERAL_LANES : lane);
+}
+static int another_lane(uint32_t tag, uint32_t mine) { return tag != mine && (tag ^ mine) < 128; }
+
 /* Which of a word's bytes [at, at + bytes) are, as the low bits of `valid`. */
 static unsigned bytes_mask(uint32_t at, uint32_t bytes) {
     return bytes >= 4 ? 15u : ((1u << bytes) - 1) << (at & 3);
@@ -47,6 +68,7 @@ static unsigned bytes_mask(uint32_t at, uint32_t bytes) {
 
 static void check_read(emu_core *c, int thread, uint32_t at, uint32_t bytes, uint32_t tag) {
     const unsigned mask = bytes_mask(at, bytes);
+    const uint32_t mine = lane_tag(c, thread);
     for (uint32_t i = at / 4; i < (at + bytes + 3) / 4; i++) {
         emu_shadow *const s = &c->shadow[i];
         if (c->valid[i] & EMU_PENDING) {
@@ -58,14 +80,22 @@ static void check_read(emu_core *c, int thread, uint32_t at, uint32_t bytes, uin
         if (another(s->write, tag)) {
             race(thread, "reads", i * 4, "wrote", s->write);
         }
+        if (s->write == tag && another_lane(s->write_lane, mine)) {
+            lane_race(c, thread, "reads", i * 4, "wrote", s->write_lane);
+        }
         if (s->read != tag) {
             s->read = another(s->read, tag) ? tag | EMU_SEVERAL : tag;
+            s->read_lane = 0;
+        }
+        if (!c->meeting && s->read_lane != mine) {
+            s->read_lane = another_lane(s->read_lane, mine) ? mine | EMU_SEVERAL_LANES : mine;
         }
     }
 }
 
 static void check_write(emu_core *c, int thread, uint32_t at, uint32_t bytes, uint32_t tag) {
     const unsigned mask = bytes_mask(at, bytes);
+    const uint32_t mine = lane_tag(c, thread);
     for (uint32_t i = at / 4; i < (at + bytes + 3) / 4; i++) {
         emu_shadow *const s = &c->shadow[i];
         if (c->valid[i] & EMU_PENDING) {
@@ -77,7 +107,11 @@ static void check_write(emu_core *c, int thread, uint32_t at, uint32_t bytes, ui
         if (another(s->read, tag)) {
             race(thread, "writes", i * 4, "read", s->read);
         }
+        if (s->read == tag && another_lane(s->read_lane, mine)) {
+            lane_race(c, thread, "writes", i * 4, "read", s->read_lane);
+        }
         s->write = tag;
+        s->write_lane = mine;
         c->valid[i] |= (unsigned char)mask;
     }
 }

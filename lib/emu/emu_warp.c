@@ -129,7 +129,9 @@ void attn__emu_meet(const char *name, void (*work)(void *const *lane), void *min
     w->arrived |= 1ull << lane;
     if (w->arrived == all) {
         attn__emu_own_flush(c, warp);
+        c->meeting = 1;
         work(w->lane);
+        c->meeting = 0;
         w->arrived = 0;
         w->ready = all;
     } else {
@@ -219,8 +221,10 @@ static void start(emu_core *c, int first) {
     for (int i = 0; i < n / lanes; i++) {
         c->warp[i].ready = all_of(lanes);
         c->warp[i].arrived = 0;
+        c->warp[i].syncs = 1;
     }
     c->ready = all_of(n / lanes);
+    c->meeting = 0;
     c->live = n;
     c->at_barrier = 0;
     c->failed = 0;
