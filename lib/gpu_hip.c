@@ -1,41 +1,208 @@
-/* gpu_hip.c: AMD's devices are listed with a sentence and cannot be opened in this version: their
-   kernels run in the emulator alone (emu:gfx90a, emu:gfx942).
+/* gpu_hip.c: AMD's chips through HIP's runtime library, found at run time.
 
-   Who calls it: device.c. A driver is looked for by dlopen; one that is found stays loaded:
-   unloading a driver is asking for trouble. */
-#include "gpu.h"
+   Who calls it: device.c, through the table attn__hip. The library is what the environment variable
+   ATTN_HIP names, or else the first of those below that is here; no header of its vendor is needed.
+   A device is hip:N, a chip or one die of it, as HIP counts. Streams are hipStream_t, with the same
+   manners as CUDA's (gpu_cuda.c).
 
-#include <dlfcn.h>
+   HIP has a current device per thread in the place of a stack of contexts: push keeps the number and
+   pop sets it again; no two calls of attn nest.
+
+   It was compiled and loaded without a device, and never run on one. */
+#include "gpu_native.h"
+
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-enum { ROCM = 10 };
+enum { ROCM = 10, OUT_OF_MEMORY = 2, PROPERTIES = 8192 };
+enum { TO_DEVICE = 1, TO_HOST = 2, WITHIN = 3 }; /* kinds of copies */
 
-static int is_here(void) {
-    static const char *const names[] = {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6",
-                                        "libamdhip64.so.5"};
-    for (int i = 0; i < 4; i++) {
-        if (dlopen(names[i], RTLD_LAZY | RTLD_LOCAL)) {
-            return 1;
-        }
-    }
+static struct calls {
+    int (*init)(unsigned);
+    int (*count)(int *);
+    int (*properties)(void *, int);
+    int (*memory)(size_t *, int);
+    int (*copy)(void *, size_t, const void *, size_t, size_t, size_t, int, void *);
+    int (*get_device)(int *);
+    int (*set_device)(int);
+} call;
+static attn__vendor hip;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* hipGetDeviceProperties had another struct up to HIP 5 and keeps its name for it; the one of HIP 6
+   has the first of these two names. Its first members, and a text that begins with "gfx", are all
+   that is read, so either serves. */
+static attn__entry entries[] = {
+    {"hipGetDevicePropertiesR0600", &call.properties},
+    {"hipInit", &call.init},
+    {"hipGetDeviceCount", &call.count},
+    {"hipDeviceTotalMem", &call.memory},
+    {"hipMemcpy2DAsync", &call.copy},
+    {"hipGetDevice", &call.get_device},
+    {"hipSetDevice", &call.set_device},
+    {"hipGetErrorName", &hip.error_name},
+    {"hipGetErrorString", &hip.error_text},
+    {"hipDeviceSynchronize", &hip.wait},
+    {"hipMalloc", &hip.alloc},
+    {"hipFree", &hip.free},
+    {"hipMemcpyHtoDAsync", &hip.to_device},
+    {"hipMemcpyDtoHAsync", &hip.to_host},
+    {"hipMemcpyDtoDAsync", &hip.within},
+    {"hipStreamCreateWithFlags", &hip.stream_new},
+    {"hipStreamDestroy", &hip.stream_free},
+    {"hipStreamSynchronize", &hip.stream_sync},
+    {"hipModuleLoadData", &hip.load},
+    {"hipModuleUnload", &hip.unload},
+    {"hipModuleGetFunction", &hip.function},
+    {"hipModuleGetGlobal", &hip.global},
+    {"hipModuleLaunchKernel", &hip.launch},
+};
+enum { ENTRIES = sizeof entries / sizeof entries[0] };
+
+/* -- What HIP lacks or has otherwise ----------------------------------------------------------- */
+
+static _Thread_local int before; /* the device that was current */
+
+static int retain(void **context, int device) {
+    *context = (void *)(uintptr_t)device;
     return 0;
 }
 
-static int hip_list(attn_device_info *list, int cap) {
-    if (cap > 0) {
-        *list = (attn_device_info){.size = sizeof *list, .kind = ROCM, .name = "hip:0"};
-        snprintf(list->missing, sizeof list->missing, "%s",
-                 is_here() ? "an AMD driver is here, but this version of attn cannot use it"
-                           : "no AMD driver (libamdhip64.so) was found");
+static int release(int device) {
+    (void)device;
+    return 0;
+}
+
+static int push(void *context) {
+    const int code = call.get_device(&before);
+    return code ? code : call.set_device((int)(uintptr_t)context);
+}
+
+static int pop(void **context) {
+    *context = NULL;
+    return call.set_device(before);
+}
+
+static int copy_rows(const attn__rows *to, const attn__rows *from, size_t bytes, size_t rows,
+                     void *stream) {
+    return call.copy(to->at, (size_t)to->pitch, from->at, (size_t)from->pitch, bytes, rows,
+                     to->is_host     ? TO_HOST
+                     : from->is_host ? TO_DEVICE
+                                     : WITHIN,
+                     stream);
+}
+
+/* A block may have all of a compute unit's 64 KB without asking. */
+static int allow_shared(void *function, int bytes) {
+    (void)function;
+    (void)bytes;
+    return 0;
+}
+
+/* -- Devices ----------------------------------------------------------------------------------- */
+
+/* "gfx90a" of "gfx90a:sramecc+:xnack-", which stands somewhere in the properties. */
+static void chip_of(const char *properties, char name[16]) {
+    name[0] = 0;
+    for (int i = 0; i + 16 < PROPERTIES && !name[0]; i++) {
+        if (memcmp(properties + i, "gfx", 3) == 0) {
+            int n = 3;
+            while (n < 15 && strchr("0123456789abcdef", properties[i + n]) && properties[i + n]) {
+                n++;
+            }
+            memcpy(name, properties + i, (size_t)n);
+            name[n] = 0;
+        }
     }
-    return 1;
+}
+
+static int describe(int index, attn_device_info *info, attn__target *target) {
+    char properties[PROPERTIES], chip[16];
+    size_t memory = 0;
+    *info = (attn_device_info){.size = sizeof *info, .kind = ROCM, .index = index};
+    snprintf(info->name, sizeof info->name, "hip:%d", index);
+    memset(properties, 0, sizeof properties);
+    int code = call.properties(properties, index);
+    code = code ? code : call.memory(&memory, index);
+    if (code) {
+        snprintf(info->missing, sizeof info->missing,
+                 "the device cannot be asked: the driver answers %s", hip.error_name(code));
+        return index;
+    }
+    chip_of(properties, chip);
+    const attn__target *const kernels = attn__target_find(chip);
+    info->memory = memory;
+    snprintf(info->arch, sizeof info->arch, "%.40s (%s)", properties, chip);
+    if (!kernels) {
+        snprintf(info->missing, sizeof info->missing,
+                 "it is a chip %s; gfx90a and gfx942 have kernels in this version", chip);
+    } else if (target) {
+        *target = *kernels;
+    }
+    return index;
+}
+
+static attn__vendor hip = {.retain = retain,
+                           .release = release,
+                           .push = push,
+                           .pop = pop,
+                           .copy_rows = copy_rows,
+                           .allow_shared = allow_shared,
+                           .describe = describe,
+                           .name = "hip",
+                           .kind = ROCM,
+                           .out_of_memory = OUT_OF_MEMORY};
+
+/* The library of that name with either set of properties. */
+static int load(const char *path) {
+    char *const missing = hip.missing;
+    missing[0] = 0;
+    if (attn__native_entries("AMD", path, entries, ENTRIES, missing, sizeof hip.missing)) {
+        return 1;
+    }
+    if (!strstr(missing, entries[0].symbol)) {
+        return 0;
+    }
+    entries[0].symbol = "hipGetDeviceProperties";
+    missing[0] = 0;
+    return attn__native_entries("AMD", path, entries, ENTRIES, missing, sizeof hip.missing);
+}
+
+static void find(void) {
+    static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
+                                        "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so"};
+    const char *const named = getenv("ATTN_HIP");
+    int found = 0;
+    for (int i = 0; i < 5 && !found; i++) {
+        found = load(named && *named ? named : names[i]);
+    }
+    if (!found) {
+        return;
+    }
+    int code = call.init(0);
+    code = code ? code : call.count(&hip.devices);
+    if (code) {
+        hip.devices = 0;
+        snprintf(hip.missing, sizeof hip.missing,
+                 "the AMD driver cannot be used: it answers %d, %s (%.100s)", code,
+                 hip.error_name(code), hip.error_text(code));
+    } else if (hip.devices == 0) {
+        snprintf(hip.missing, sizeof hip.missing,
+                 "an AMD driver is here, but it has no device (HIP_VISIBLE_DEVICES?)");
+    }
+}
+
+static int hip_list(attn_device_info *list, int cap) {
+    pthread_once(&once, find);
+    return attn__native_list(&hip, list, cap);
 }
 
 static int hip_open(const char *name, attn__chip **chip) {
-    attn_device_info info;
-    *chip = NULL;
-    hip_list(&info, 1);
-    return attn__fail(ATTN_DEVICE, "name", "device %s cannot be opened: %s", name, info.missing);
+    pthread_once(&once, find);
+    return attn__native_open(&hip, name, chip);
 }
 
-const attn__driver attn__hip = {.name = "hip", .kind = ROCM, .list = hip_list, .open = hip_open};
+const attn__driver attn__hip = {
+    .name = "hip", .kind = ROCM, .list = hip_list, .open = hip_open, ATTN__NATIVE_MEMBERS};

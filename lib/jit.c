@@ -20,7 +20,7 @@
 
 enum { IDENTITY = 4096, PATH = 4096 };
 
-static const attn__compiler *const compilers[] = {&attn__cc, &attn__nvrtc};
+static const attn__compiler *const compilers[] = {&attn__cc, &attn__nvrtc, &attn__hiprtc};
 
 static const attn__compiler *compiler_of(const attn__target *target) {
     for (size_t i = 0; i < sizeof compilers / sizeof compilers[0]; i++) {

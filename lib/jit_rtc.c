@@ -1,0 +1,122 @@
+/* jit_rtc.c: kernel text -> code object by a compiler that is a library; see jit_rtc.h. */
+#include "jit_rtc.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_LOG = 3000 };
+
+int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entry) {
+    void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        snprintf(rtc->missing, sizeof rtc->missing, "%.180s", dlerror());
+        return 0;
+    }
+    for (int i = 0; i < ATTN__RTC_ENTRIES; i++) {
+        void *const f = dlsym(library, entry[i].symbol);
+        if (!f) {
+            snprintf(rtc->missing, sizeof rtc->missing, "%.80s has no %s", path, entry[i].symbol);
+            return 0;
+        }
+        memcpy(entry[i].at, &f, sizeof f);
+    }
+    if (rtc->version(&rtc->major, &rtc->minor) != 0) {
+        snprintf(rtc->missing, sizeof rtc->missing, "%.80s does not tell its version", path);
+        return 0;
+    }
+    rtc->missing[0] = 0;
+    return 1;
+}
+
+int attn__rtc_here(const attn__rtc *rtc) {
+    return rtc->missing[0] ? attn__fail(ATTN_DRIVER, "device", "the compiler %s is missing: %s",
+                                        rtc->name, rtc->missing)
+                           : ATTN_OK;
+}
+
+int attn__rtc_identity(const attn__rtc *rtc, const attn__target *target, const char *const *options,
+                       char *text, size_t capacity) {
+    ATTN_TRY(attn__rtc_here(rtc));
+    size_t at = (size_t)snprintf(text, capacity, "%s %d.%d %s", rtc->name, rtc->major, rtc->minor,
+                                 target->name);
+    for (int i = 0; options[i] && at < capacity; i++) {
+        at += (size_t)snprintf(text + at, capacity - at, " %s", options[i]);
+    }
+    return ATTN_OK;
+}
+
+static int fail(const attn__rtc *rtc, int code, const char *what) {
+    return attn__fail(ATTN_DRIVER, "device", "%s failed: %s %d.%d answers %s", what, rtc->name,
+                      rtc->major, rtc->minor, rtc->error(code));
+}
+
+/* What the compiler says of text that it refuses. */
+static int refused(const attn__rtc *rtc, void *program, const attn__job *job, int code) {
+    size_t bytes = 0;
+    char *log = NULL;
+    if (rtc->log_size(program, &bytes) == 0 && bytes > 0 && (log = malloc(bytes)) != NULL) {
+        log[0] = 0;
+        rtc->log(program, log);
+    }
+    const int status =
+        attn__fail(ATTN_DRIVER, "variant", "%s %d.%d cannot compile %s for %s (%s):\n%.*s",
+                   rtc->name, rtc->major, rtc->minor, job->entry, job->target->name,
+                   rtc->error(code), MOST_LOG, log ? log : "");
+    free(log);
+    return status;
+}
+
+static int code_of(const attn__rtc *rtc, void *program, void **code, size_t *bytes) {
+    int error = rtc->code_size(program, bytes);
+    if (error) {
+        return fail(rtc, error, "reading the compiled code's size");
+    }
+    char *const at = attn__alloc(*bytes, "compiled code");
+    if (!at) {
+        return ATTN_MEMORY;
+    }
+    error = rtc->code(program, at);
+    if (error) {
+        free(at);
+        return fail(rtc, error, "reading compiled code");
+    }
+    *code = at;
+    return ATTN_OK;
+}
+
+int attn__rtc_compile(const attn__rtc *rtc, const attn__job *job, const char *arch,
+                      const char *const *options, void **code, size_t *bytes) {
+    char define[ATTN__MOST_DEFINES][ATTN__DEFINE + 2];
+    const char *all[ATTN__MOST_DEFINES + ATTN__RTC_OPTIONS + 1] = {arch};
+    const char *name[ATTN__MOST_FILES], *text[ATTN__MOST_FILES], *entry = NULL;
+    int n = 1;
+    *code = NULL;
+    ATTN_TRY(attn__rtc_here(rtc));
+    for (int i = 0; options[i]; i++) {
+        all[n++] = options[i];
+    }
+    for (int i = 0; i < job->n_defines; i++) {
+        snprintf(define[i], sizeof define[i], "-D%s", job->define[i]);
+        all[n++] = define[i];
+    }
+    for (int i = 0; i < job->n_files; i++) {
+        name[i] = job->file[i].name;
+        text[i] = job->file[i].text;
+        entry = strcmp(name[i], job->entry) == 0 ? text[i] : entry;
+    }
+    if (!entry) {
+        return attn__fail(ATTN_DRIVER, "device", "there is no kernel file %s", job->entry);
+    }
+    void *program = NULL;
+    int error = rtc->create(&program, entry, job->entry, job->n_files, text, name);
+    if (error) {
+        return fail(rtc, error, "making a program");
+    }
+    error = rtc->compile(program, n, all);
+    const int status =
+        error ? refused(rtc, program, job, error) : code_of(rtc, program, code, bytes);
+    rtc->destroy(&program);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* jit_rtc.h: a compiler that is a library: what NVRTC and hipRTC have in common.
+
+   Who includes it: jit_nvrtc.c and jit_hiprtc.c, which find the library; jit_rtc.c asks it. */
+#ifndef ATTN_JIT_RTC_H
+#define ATTN_JIT_RTC_H
+
+#include "jit.h"
+
+typedef struct attn__rtc {
+    const char *name; /* "NVRTC" */
+    int (*version)(int *, int *);
+    int (*create)(void **, const char *, const char *, int, const char *const *,
+                  const char *const *);
+    int (*destroy)(void **);
+    int (*compile)(void *, int, const char *const *);
+    int (*log_size)(void *, size_t *);
+    int (*log)(void *, char *);
+    int (*code_size)(void *, size_t *);
+    int (*code)(void *, char *);
+    const char *(*error)(int);
+    int major, minor;
+    char missing[192]; /* "" where it was found */
+} attn__rtc;
+
+/* A library's entry and its place in an attn__rtc. */
+typedef struct attn__rtc_entry {
+    const char *symbol;
+    void *at;
+} attn__rtc_entry;
+enum { ATTN__RTC_ENTRIES = 9, ATTN__RTC_OPTIONS = 12 };
+/* 1: found. 0: `missing` says why not. */
+int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entry);
+/* Refuses where it is missing. */
+int attn__rtc_here(const attn__rtc *rtc);
+/* "nvrtc 13.0 sm_90a" and the options. */
+int attn__rtc_identity(const attn__rtc *rtc, const attn__target *target, const char *const *options,
+                       char *text, size_t capacity);
+/* options ends with NULL, up to ATTN__RTC_OPTIONS of them; arch goes before them. */
+int attn__rtc_compile(const attn__rtc *rtc, const attn__job *job, const char *arch,
+                      const char *const *options, void **code, size_t *bytes);
+
+#endif
