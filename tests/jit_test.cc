@@ -1,0 +1,238 @@
+// jit_test.cc: the host's compiler as a compiler of kernels, and the cache: what is damaged, foreign
+// or open to others is made anew.
+
+#include <catch2/catch.hpp>
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+extern "C" {
+#include "jit.h"
+}
+
+namespace {
+
+/* A folder that is gone at the end, and $ATTN_CACHE within it. */
+struct folder {
+    std::string path, cache;
+    folder() {
+        char name[] = "/tmp/attn-jit-XXXXXX";
+        REQUIRE(mkdtemp(name));
+        path = name;
+        cache = path + "/some/where";
+        setenv("ATTN_CACHE", cache.c_str(), 1);
+    }
+    ~folder() {
+        unsetenv("ATTN_CACHE");
+        if (system(("rm -r " + path).c_str()) != 0) {
+            WARN("a temporary folder stays");
+        }
+    }
+    folder(const folder &) = delete;
+    int files() const {
+        int n = 0;
+        if (DIR *const dir = opendir(cache.c_str())) {
+            while (const dirent *const e = readdir(dir)) {
+                n += e->d_name[0] != '.' || std::strlen(e->d_name) > 2;
+            }
+            closedir(dir);
+        }
+        return n;
+    }
+};
+
+attn__job job_of(const char *text) {
+    attn__target target = *attn__target_find("sm_80");
+    static attn__target emulated;
+    emulated = target;
+    emulated.emulated = 80;
+    emulated.compiler = "cc";
+    attn__job job;
+    attn__job_begin(&job, &emulated, "small.c");
+    job.file[job.n_files++] = {"small.c", text};
+    attn__job_define(&job, "NUMBER", 42);
+    return job;
+}
+const char *const small = "const int answer = NUMBER;\n";
+
+std::string key_of(const attn__job &job) {
+    char key[ATTN__KEY];
+    REQUIRE(attn__jit_key(&job, key) == ATTN_OK);
+    return key;
+}
+
+std::string code_of(const attn__job &job) {
+    void *code = nullptr;
+    size_t n = 0;
+    const int status = attn__jit(&job, key_of(job).c_str(), &code, &n);
+    INFO(attn_error());
+    REQUIRE(status == ATTN_OK);
+    const std::string bytes(static_cast<char *>(code), n);
+    free(code);
+    return bytes;
+}
+
+std::string read(const std::string &path) {
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
+}
+void write(const std::string &path, const std::string &bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+}
+
+} // namespace
+
+TEST_CASE("keys depend on all that a compile depends on") {
+    const std::string first = key_of(job_of(small));
+    CHECK(first.size() == 64);
+    CHECK(key_of(job_of(small)) == first);
+    CHECK(key_of(job_of("const int answer = NUMBER ;\n")) != first);
+    attn__job other = job_of(small);
+    attn__job_define(&other, "MORE", 1);
+    CHECK(key_of(other) != first);
+    other = job_of(small);
+    other.entry = "large.c";
+    CHECK(key_of(other) != first);
+    setenv("CC", "cc -O2", 1);
+    CHECK(key_of(job_of(small)) != first);
+    unsetenv("CC");
+    CHECK(key_of(job_of(small)) == first);
+}
+
+TEST_CASE("code is what the text says, and is found again") {
+    const folder here;
+    const std::string code = code_of(job_of(small));
+    write(here.path + "/code.so", code);
+    void *const handle = dlopen((here.path + "/code.so").c_str(), RTLD_NOW);
+    REQUIRE(handle);
+    CHECK(*static_cast<const int *>(dlsym(handle, "answer")) == 42);
+    dlclose(handle);
+    REQUIRE(here.files() == 1);
+
+    /* What stands there counts: an entry that no compiler made. */
+    const std::string path = here.cache + "/" + key_of(job_of(small)) + ".code";
+    const std::string entry = read(path), planted = "planted";
+    REQUIRE(entry.size() == code.size() + 48);
+    CHECK(entry.substr(48) == code);
+    attn__sha256 sum;
+    uint8_t digest[32];
+    attn__sha256_begin(&sum);
+    attn__sha256_add(&sum, planted.data(), planted.size());
+    attn__sha256_end(&sum, digest);
+    const uint64_t size = planted.size();
+    const std::string head = entry.substr(0, 8) +
+                             std::string(reinterpret_cast<const char *>(&size), 8) +
+                             std::string(reinterpret_cast<const char *>(digest), 32);
+    write(path, head + planted);
+    CHECK(code_of(job_of(small)) == planted);
+
+    /* Unless it is damaged, too long, too short, open to others, or elsewhere. */
+    for (const std::string &damaged :
+         {head + "plante?", head + planted + "!", head + "plant", head, std::string("x")}) {
+        write(path, damaged);
+        CHECK(code_of(job_of(small)) == code);
+        CHECK(read(path) == entry);
+    }
+    write(path, head + planted);
+    REQUIRE(chmod(path.c_str(), 0666) == 0);
+    CHECK(code_of(job_of(small)) == code);
+    struct stat s;
+    REQUIRE(stat(path.c_str(), &s) == 0);
+    CHECK((s.st_mode & 0777) == 0600);
+    write(here.path + "/elsewhere", head + planted);
+    REQUIRE(unlink(path.c_str()) == 0);
+    REQUIRE(symlink((here.path + "/elsewhere").c_str(), path.c_str()) == 0);
+    CHECK(code_of(job_of(small)) == code);
+
+    /* A folder that others may write to holds nothing of ours. */
+    write(path, head + planted);
+    REQUIRE(chmod(here.cache.c_str(), 0777) == 0);
+    CHECK(code_of(job_of(small)) == code);
+    CHECK(read(path) == head + planted);
+}
+
+TEST_CASE("without a cache nothing is written") {
+    const folder here;
+    setenv("ATTN_CACHE", "none", 1);
+    CHECK(code_of(job_of(small)).size() > 1000);
+    setenv("ATTN_CACHE", "/proc/no/such", 1);
+    CHECK(code_of(job_of(small)).size() > 1000);
+    CHECK(here.files() == 0);
+}
+
+TEST_CASE("processes may race") {
+    const folder here;
+    pid_t child[4];
+    for (pid_t &c : child) {
+        c = fork();
+        if (c == 0) {
+            const attn__job job = job_of(small);
+            char key[ATTN__KEY];
+            void *code;
+            size_t n;
+            _exit(attn__jit_key(&job, key) == ATTN_OK && attn__jit(&job, key, &code, &n) == ATTN_OK
+                      ? 0
+                      : 1);
+        }
+    }
+    for (const pid_t c : child) {
+        int status = -1;
+        REQUIRE(waitpid(c, &status, 0) == c);
+        CHECK(status == 0);
+    }
+    CHECK(here.files() == 1);
+}
+
+TEST_CASE("what cannot be compiled is said") {
+    const folder here;
+    const attn__job broken = job_of("int answer = nothing_of_that_name;\n");
+    void *code = nullptr;
+    size_t n = 0;
+    CHECK(attn__jit(&broken, key_of(broken).c_str(), &code, &n) == ATTN_DRIVER);
+    CHECK(code == nullptr);
+    CHECK(std::strstr(attn_error(), "nothing_of_that_name") != nullptr);
+    CHECK(here.files() == 0);
+    setenv("CC", "no-such-compiler", 1);
+    char key[ATTN__KEY];
+    const attn__job job = job_of(small);
+    CHECK(attn__jit_key(&job, key) == ATTN_DEVICE);
+    CHECK(std::strstr(attn_error(), "no-such-compiler") != nullptr);
+    unsetenv("CC");
+}
+
+TEST_CASE("the hash is that of FIPS 180-4") {
+    const struct {
+        std::string text, hex;
+    } rows[] = {{"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+                {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+                {std::string(1000000, 'a'),
+                 "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"}};
+    for (const auto &row : rows) {
+        for (const size_t step : {size_t{1}, size_t{63}, size_t{1000}}) {
+            attn__sha256 sum;
+            uint8_t digest[32];
+            attn__sha256_begin(&sum);
+            for (size_t at = 0; at < row.text.size(); at += step) {
+                attn__sha256_add(&sum, row.text.data() + at, std::min(step, row.text.size() - at));
+            }
+            attn__sha256_end(&sum, digest);
+            std::string hex;
+            for (const uint8_t byte : digest) {
+                hex += "0123456789abcdef"[byte >> 4];
+                hex += "0123456789abcdef"[byte & 15];
+            }
+            CHECK(hex == row.hex);
+        }
+    }
+}
