@@ -14,7 +14,9 @@
 #include "jit_rtc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,10 +90,24 @@ static int read_all(int from, void *to, size_t n) {
     return 1;
 }
 
+/* The process's own handlers and its terminal are no place for the end of a child. */
+static void be_quiet(void) {
+    static const int ends[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+    const int nowhere = open("/dev/null", O_WRONLY);
+    for (int i = 0; i < 5; i++) {
+        signal(ends[i], SIG_DFL);
+    }
+    if (nowhere >= 0) {
+        dup2(nowhere, STDOUT_FILENO);
+        dup2(nowhere, STDERR_FILENO);
+    }
+}
+
 static void child(const attn__job *job, int to) {
     char arch[48];
     void *code = NULL;
     size_t bytes = 0;
+    be_quiet();
     snprintf(arch, sizeof arch, "--offload-arch=%.20s", job->target->name);
     const int status = attn__rtc_compile(&rtc, job, arch, options, &code, &bytes);
     const char *const text = attn_error();
