@@ -4,7 +4,7 @@
 --
 -- Who calls it: kernels.lua. The loop is the one with most matrix products; of its paths the one
 -- that has all of them, loads and stores whole chunks, and is the shortest of those: no masks, no
--- rescaling, no ends. Of that path:
+-- rescaling, no ends, no numbers that want care. Of that path:
 --
 --     one wave    llvm-mca's model of a SIMD with this wave alone: share of cycles in which the
 --                 matrix unit works
@@ -27,6 +27,9 @@ local function read(code)
             list[#list + 1] = {text = text, at = tonumber(address, 16), bytes = bytes}
         end
     end
+    -- Where there are products of 16 bits, those of f32 are for unusual numbers.
+    local wanted = code:find 'v_mfma_f32_32x32x8' and '^v_mfma_f32_32x32x8' or '^v_mfma'
+    for _, i in ipairs(list) do i.matrix = i.text:find(wanted) end
     return list
 end
 
@@ -37,11 +40,11 @@ local function target_of(i)
     return i.at + 4 + 4 * (offset >= 32768 and offset - 65536 or offset)
 end
 
--- Basic blocks: {from, to, next = {block numbers}}; weight: what a path should have, less its length.
+-- Basic blocks: {from, to, next = {block numbers}}; weight: what a path should have, less its
+-- length.
 local function blocks_of(list)
-    local starts, index = {[list[1].at] = true}, {}
+    local starts = {[list[1].at] = true}
     for n, i in ipairs(list) do
-        index[i.at] = n
         local target = target_of(i)
         if target then
             starts[target] = true
@@ -57,7 +60,7 @@ local function blocks_of(list)
         local b = blocks[#blocks]
         b.to = n
         b.weight = b.weight - 1
-        if i.text:find '^v_mfma' then
+        if i.matrix then
             b.matrix = b.matrix + 1
         elseif i.text:find '^buffer_load_dwordx' or i.text:find '^ds_write_b%d%d' then
             b.weight = b.weight + 1000
@@ -146,8 +149,8 @@ local function slots(text)
 end
 
 local function mca(path, target, version, rounds)
-    local pipe = assert(io.popen(('llvm-mca-%s -mtriple=amdgcn-amd-amdhsa -mcpu=%s -iterations=%d %s 2>&1')
-        :format(version, target, rounds, path)))
+    local command = 'llvm-mca-%s -mtriple=amdgcn-amd-amdhsa -mcpu=%s -iterations=%d %s 2>&1'
+    local pipe = assert(io.popen(command:format(version, target, rounds, path)))
     local out = pipe:read '*a'
     pipe:close()
     local cycles = tonumber(out:match 'Total Cycles: +(%d+)')
@@ -171,7 +174,7 @@ return function(code, target, version, folder)
         for n = blocks[k].from, blocks[k].to do
             local v, l = slots(list[n].text)
             count, valu, lds = count + 1, valu + v, lds + l
-            matrix = matrix + (list[n].text:find '^v_mfma' and 1 or 0)
+            matrix = matrix + (list[n].matrix and 1 or 0)
             moves = moves + (list[n].text:find 'accvgpr' and 1 or 0)
             if not target_of(list[n]) then text[#text + 1] = list[n].text end
         end
@@ -183,12 +186,14 @@ return function(code, target, version, folder)
     local few, passes = mca(path, target, version, 4)
     local many = mca(path, target, version, 12)
     if not few or not many then
-        return {text = ('loop %d instructions, %d matrix; no llvm-mca-%s'):format(count, matrix, version)}
+        return {text = ('loop %d instructions, %d matrix, %d moves; no llvm-mca-%s')
+            :format(count, matrix, moves, version)}
     end
     local one = 100 * passes * 8 / (many - few)
     return {
         one_wave = math.floor(one),
-        text = ('loop %d instructions, %d matrix, %d moves; model: matrix %d%% one wave, at most %d%%, lds %d%%')
-            :format(count, matrix, moves, one, math.min(100, 100 * passes / valu), 400 * lds / passes),
+        text = ('loop %d instructions, %d matrix, %d moves; model: matrix %d%% one wave, ' ..
+            'at most %d%%, lds %d%%'):format(count, matrix, moves, one,
+            math.min(100, 100 * passes / valu), 400 * lds / passes),
     }
 end

@@ -4,11 +4,11 @@
 --
 --     luajit tools/kernels.lua            the lines of tools/kernels.txt that a * marks
 --     luajit tools/kernels.lua --long     all of them
---     luajit tools/kernels.lua --update   all of them, and writes tools/budget.txt
 --     ... --only gfx942                   those whose name contains a text
+--     ... --update                        and writes what was found into tools/budget.txt
 --
--- Who calls it: tests/run.sh. Run from the repository's root, after tools/build.sh. Without nvcc the
--- sm_ targets are skipped, without clang-22 or clang-19 the gfx ones.
+-- Who calls it: tests/run.sh. Run from the repository's root, after tools/build.sh. Without nvcc
+-- the sm_ targets are skipped, without clang-22 or clang-19 the gfx ones.
 
 local kernel_loop = dofile 'tools/kernel_loop.lua'
 
@@ -37,7 +37,7 @@ local function lines_of(path)
     return list
 end
 
--- -- The list ---------------------------------------------------------------------------------------
+-- -- The list -------------------------------------------------------------------------------------
 
 local options = {only = ''}
 do
@@ -52,12 +52,11 @@ do
         i = i + 1
     end
 end
-local long = options.long or options.update
 
 local list = {}
 for _, line in ipairs(lines_of 'tools/kernels.txt') do
     local star, rest = line:match '^(%*?)%s*(.-)%s*$'
-    if long or star == '*' then list[#list + 1] = (rest:gsub('%s+', ' ')) end
+    if options.long or star == '*' then list[#list + 1] = (rest:gsub('%s+', ' ')) end
 end
 
 local budget = {}
@@ -71,12 +70,13 @@ do
                 budget[name][figure] = tonumber(value)
             end
             budget[name].compiler = rest:match 'by (%S+)'
+            budget[name].text = rest
         end
     end
     if file then file:close() end
 end
 
--- -- One kernel -------------------------------------------------------------------------------------
+-- -- One kernel -----------------------------------------------------------------------------------
 
 local folder = assert(select(2, run 'mktemp -d'):match '^/%S+')
 local clang = has 'clang-22' and '22' or has 'clang-19' and '19' or nil
@@ -107,8 +107,9 @@ local function compile_sm(target, defines)
 end
 
 local function compile_gfx(target, defines)
-    local ok, out = run('clang-%s -x hip -std=c++17 --offload-device-only --no-gpu-bundle-output ' ..
-        '--offload-arch=%s -nogpuinc -nogpulib -mcode-object-version=5 -O3 -ffp-contract=off ' ..
+    local ok, out = run('clang-%s -x hip -std=c++17 --offload-device-only ' ..
+        '--no-gpu-bundle-output --offload-arch=%s -nogpuinc -nogpulib -mcode-object-version=5 ' ..
+        '-O3 -ffp-contract=off ' ..
         '-Ihip_kernels -I%s %s hip_kernels/attn_fwd.hip -o %s/k.o', clang, target, folder, defines,
         folder)
     if not ok then return nil, out end
@@ -126,8 +127,8 @@ end
 
 -- By the host's compiler, as an emulated kernel would have it.
 local function shared_bytes(target, defines)
-    local ok, out = run('cd %s/host && cc -std=gnu11 -w -DATTN_EMU=%s %s -I.. -I. shared.c -o shared ' ..
-        '&& ./shared', folder, EMULATED[target], defines)
+    local ok, out = run('cd %s/host && cc -std=gnu11 -w -DATTN_EMU=%s %s -I.. -I. shared.c ' ..
+        '-o shared && ./shared', folder, EMULATED[target], defines)
     assert(ok, out)
     return tonumber(out)
 end
@@ -155,7 +156,7 @@ local function kernel(target, line)
     return result
 end
 
--- -- All ---------------------------------------------------------------------------------------------
+-- -- All ------------------------------------------------------------------------------------------
 
 local function figures(r)
     local text = {}
@@ -185,7 +186,7 @@ local job_ok, job_out = run('cc -std=c11 -O1 -Ilib tools/kernel_job.c build/liba
     '-lpthread -o %s/kernel_job', folder)
 assert(job_ok, job_out)
 
-local number, failed, written = 0, 0, {}
+local number, failed = 0, 0
 for _, target in ipairs(TARGETS) do
     local compiler = SM[target] and (has 'nvcc' and 'nvcc') or clang and 'clang-' .. clang
     if SM[target] and not has 'nvcc' then compiler = nil end
@@ -206,7 +207,9 @@ for _, target in ipairs(TARGETS) do
                 for _, why in ipairs(r and bad or {out}) do
                     print('# ' .. why:sub(1, 2000):gsub('\n', '\n# '))
                 end
-                if r then written[#written + 1] = ('%s: %s by %s'):format(name, figures(r), compiler) end
+                if r and options.update then
+                    budget[name] = {text = figures(r) .. ' by ' .. compiler}
+                end
             end
             io.stdout:flush()
         end
@@ -215,10 +218,14 @@ for _, target in ipairs(TARGETS) do
 end
 print('1..' .. number)
 
-if options.update and options.only == '' then
+if options.update then
+    local names = {}
+    for name in pairs(budget) do names[#names + 1] = name end
+    table.sort(names)
     local file = assert(io.open(BUDGET, 'w'))
-    file:write('# What the kernels of tools/kernels.txt may take; tools/kernels.lua --update writes it.\n')
-    file:write(table.concat(written, '\n'), '\n')
+    file:write('# What the kernels of tools/kernels.txt may take, at most; of model, at least.\n',
+        '# tools/kernels.lua --long --update writes it.\n')
+    for _, name in ipairs(names) do file:write(name, ': ', budget[name].text, '\n') end
     file:close()
 end
 run('rm -rf %s', folder)

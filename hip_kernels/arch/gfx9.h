@@ -30,8 +30,8 @@
    Chunks are swizzled: a row's chunk c stands at c ^ swizzle(row), so that eight lanes that read
    chunk c of eight rows meet in no bank.
 
-   q goes from memory to registers; k and v through registers (ring_hold) to shared memory. Rows that
-   may not be read 16 bytes at a time are copied element by element when they should land. */
+   q goes from memory to registers; k and v through registers (ring_hold) to shared memory. Rows
+   that may not be read 16 bytes at a time are copied element by element when they should land. */
 #ifndef ATTN_GFX9_H
 #define ATTN_GFX9_H
 

@@ -1,7 +1,7 @@
 /* gfx90a.h: what MI200 chips have of their own. Who includes it: core/tile.h.
 
-   Their matrix instructions take 16-bit subnormals for 0. Those of f16 matter: p is scaled, and q, k
-   and v are lifted (gfx9_lift.h). Of bf16 they are numbers below 2^-126, and count as 0. */
+   Their matrix instructions take 16-bit subnormals for 0. Those of f16 matter: p is scaled, and q,
+   k and v are lifted (gfx9_lift.h). Of bf16 they are numbers below 2^-126, and count as 0. */
 #ifndef ATTN_GFX90A_H
 #define ATTN_GFX90A_H
 

@@ -32,7 +32,7 @@ DEV void mul_chunk(float d[16], const u32 a[4], const u32 b[4]) {
 #endif
 }
 
-/* The same one chunk's element at a time in f32, which keeps subnormals; b is multiplied by `up`. */
+/* The same an element at a time in f32, which keeps subnormals; b is multiplied by `up`. */
 DEV void mul_exact(float d[16], const u32 *a, const u32 *b, float up) {
     UNROLL
     for (int i = 0; i < 4; i++) {

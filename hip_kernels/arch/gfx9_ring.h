@@ -1,7 +1,7 @@
 /* gfx9_ring.h: tiles on their way: memory, registers, shared memory.
 
-   Who includes it: gfx9.h. q stays in registers. Rows of k and v that may be read 16 bytes at a time
-   are held in registers between ring_load and ring_land; others are read in ring_land. */
+   Who includes it: gfx9.h. q stays in registers. Rows of k and v that may be read 16 bytes at a
+   time are held in registers between ring_load and ring_land; others are read in ring_land. */
 #ifndef ATTN_GFX9_RING_H
 #define ATTN_GFX9_RING_H
 

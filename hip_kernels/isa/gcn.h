@@ -157,7 +157,7 @@ DEV u32 isa_bf16(float x) {
 DEV u32 pack_bf16(float lo, float hi) {
     return perm_b32(isa_bf16(hi), isa_bf16(lo), PERM_HIGH);
 }
-/* Ties away from 0, numbers finite: three instructions, where these chips need nine for the above. */
+/* Ties away from 0, numbers finite: three instructions, where the above takes nine. */
 DEV u32 pack_bf16_away(float lo, float hi) {
     return perm_b32(bits_of(hi) + 0x8000, bits_of(lo) + 0x8000, PERM_HIGH);
 }
