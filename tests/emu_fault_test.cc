@@ -141,8 +141,8 @@ struct Pipeline {
     Run run(const char *kernel, const std::string &options, int64_t blocks = 1) {
         const emu::Options set(options.c_str());
         Run r{0, "", std::vector<float>(THREADS + 1)};
-        r.status = code.launch(kernel, {aligned(in), emu::Code::at(r.out), ROWS}, blocks, THREADS,
-                               SHARED);
+        r.status =
+            code.launch(kernel, {aligned(in), emu::Code::at(r.out), ROWS}, blocks, THREADS, SHARED);
         r.error = r.status < 0 ? attn_error() : "";
         r.out.resize(THREADS);
         return r;
@@ -204,11 +204,12 @@ TEST_CASE("each planted fault is caught in every order", "[emu]") {
     }
 }
 
-// Two warps and a word that thread 0 wrote before a barrier. Then, without one, each does something.
+// Two warps and a word that thread 0 wrote before a barrier. Then, without one, each does a thing.
 TEST_CASE("races are seen, whoever comes first", "[emu]") {
     NEEDS_CC();
     const auto kernel = [](const char *name, const char *first, const char *second) {
-        return std::string("DEV void ") + name + "_body(const args *p) { const int t = thread_id();"
+        return std::string("DEV void ") + name +
+               "_body(const args *p) { const int t = thread_id();"
                " (void)p; if (t == 0) { shared_store_u32(0, 1); } block_sync(); if (t == 0) { " +
                first + "; } if (t >= 32) { " + second + "; } }\nATTN_ENTRY(" + name + ", " + name +
                "_body, args)\n";
@@ -282,8 +283,7 @@ ATTN_ENTRY(NAME, NAME_body, args)
         for (const char *order : orders) {
             const emu::Options options(order);
             INFO(w.name << " " << order);
-            CHECK(code.launch(w.name, {}, 1, THREADS, 256) ==
-                  (w.sentence ? ATTN_DRIVER : ATTN_OK));
+            CHECK(code.launch(w.name, {}, 1, THREADS, 256) == (w.sentence ? ATTN_DRIVER : ATTN_OK));
             CHECK((!w.sentence || std::string(attn_error()).find(w.sentence) != std::string::npos));
         }
     }
@@ -336,10 +336,11 @@ TEST_CASE("banks, by hand", "[emu]") {
     emu::Chip chip("emu:sm_80");
     // Lane l stores in shared memory at STEP * l + l / GROUP * MORE, `BYTES` wide.
     const auto kernel = [](const char *name, const char *at, const char *call) {
-        return std::string("DEV void ") + name + "_body(const args *p) { const u32 l = thread_id();"
-               " const b128 x = {{0, 0, 0, 0}}; (void)p; (void)x; " + call + "(" + at + ", " +
-               (std::strstr(call, "b128") ? "x" : "0") + "); warp_sync(); }\nATTN_ENTRY(" + name +
-               ", " + name + "_body, args)\n";
+        return std::string("DEV void ") + name +
+               "_body(const args *p) { const u32 l = thread_id();"
+               " const b128 x = {{0, 0, 0, 0}}; (void)p; (void)x; " +
+               call + "(" + at + ", " + (std::strstr(call, "b128") ? "x" : "0") +
+               "); warp_sync(); }\nATTN_ENTRY(" + name + ", " + name + "_body, args)\n";
     };
     emu::Code code(chip, kernel("words", "4 * l", "shared_store_u32") +
                              kernel("two_way", "8 * l", "shared_store_u32") +
@@ -376,8 +377,8 @@ TEST_CASE("device memory outside of an allocation ends the program", "[emu]") {
             uint32_t out;
             close(2);
             attn__emu.alloc(chip.chip, 40, &in);
-            code.launch("past", {reinterpret_cast<uint64_t>(in),
-                                 reinterpret_cast<uint64_t>(&out), n});
+            code.launch("past",
+                        {reinterpret_cast<uint64_t>(in), reinterpret_cast<uint64_t>(&out), n});
             _exit(0);
         }
         int status = 0;

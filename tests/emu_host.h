@@ -84,8 +84,8 @@ class Code {
     std::vector<uint32_t> run(const char *kernel, const std::vector<uint32_t> &in, size_t n_out,
                               int threads = 32, int shared = 0) {
         std::vector<uint32_t> out(n_out, 0xdeadbeef);
-        check(launch(kernel, {at(in), at(out), static_cast<int32_t>(in.size())}, 1, threads,
-                     shared));
+        check(
+            launch(kernel, {at(in), at(out), static_cast<int32_t>(in.size())}, 1, threads, shared));
         return out;
     }
     template <class T> static uint64_t at(const std::vector<T> &v) {

@@ -55,7 +55,9 @@ MMA(mma_tf32, mma_16x8x8_tf32)
 
 // Shared memory holds in[0..512) as bytes; lane l gives the address in[512 + l].
 DEV void stage(const args *p) {
-    for (u32 i = thread_id(); i < 128; i += 32) { shared_store_u32(4 * i, load_u32(p->in + 4 * i)); }
+    for (u32 i = thread_id(); i < 128; i += 32) {
+        shared_store_u32(4 * i, load_u32(p->in + 4 * i));
+    }
     block_sync();
 }
 DEV void ldmatrix_body(const args *p) {
@@ -121,6 +123,7 @@ Ptx &ptx() {
 
 // Section 9.7.14.5.8, figures "MMA .m16n8k16 fragment layout for matrix A / B / C with 16-bit": who
 // holds an element: thread and index within its a, b or c.
+// clang-format off
 const char *const mma16_a[16] = {
     // columns 0 .. 15
     "T0a0 T0a1 T1a0 T1a1 T2a0 T2a1 T3a0 T3a1 T0a4 T0a5 T1a4 T1a5 T2a4 T2a5 T3a4 T3a5",
@@ -179,6 +182,7 @@ const char *const mma8_b[8] = {
     "T2b1 T6b1 T10b1 T14b1 T18b1 T22b1 T26b1 T30b1", "T3b1 T7b1 T11b1 T15b1 T19b1 T23b1 T27b1 T31b1",
 };
 
+// clang-format on
 struct Place {
     int lane, index;
 };
@@ -233,7 +237,8 @@ static void check_mma(const char *kernel, const char *const *fa, const char *con
             }
             const Place p = place(mma_c, i, j);
             INFO(kernel << " row " << i << " column " << j);
-            CHECK(number(out[static_cast<size_t>(p.lane * 4 + p.index)]) == static_cast<float>(sum));
+            CHECK(number(out[static_cast<size_t>(p.lane * 4 + p.index)]) ==
+                  static_cast<float>(sum));
         }
     }
 }
@@ -258,8 +263,8 @@ TEST_CASE("mma: numbers", "[ptx]") {
         REQUIRE(ptx().code.launch(kernel, {emu::Code::at(in), emu::Code::at(out), 1}) == ATTN_OK);
         return number(out[0]);
     };
-    CHECK(one("mma_f16", 0x0001, 0x3c00, 0) == 0x1p-24f);     // the least subnormal
-    CHECK(one("mma_f16", 0x0001, 0x0001, 0) == 0x1p-48f);     // no f16, but exact in f32
+    CHECK(one("mma_f16", 0x0001, 0x3c00, 0) == 0x1p-24f); // the least subnormal
+    CHECK(one("mma_f16", 0x0001, 0x0001, 0) == 0x1p-48f); // no f16, but exact in f32
     CHECK(one("mma_f16", 0x7bff, 0x7bff, 0) == 65504.0f * 65504.0f);
     CHECK(one("mma_f16", 0x3c01, 0x3c01, -1) == 0x1p-9f + 0x1p-20f); // 1 + 2^-10, squared
     CHECK(one("mma_f16", 0xbc00, 0x3c00, 0x1p24f) == 0x1p24f - 1);
@@ -282,7 +287,7 @@ TEST_CASE("ldmatrix: rows to lanes", "[ptx]") {
         in[i / 2] |= i << 16 * (i % 2);
     }
     static const int rows_at[32] = {// any order: row numbers of 8 elements in shared memory
-                                    31, 3, 8, 22, 1, 17, 9, 14, 0,  5, 30, 12, 7, 19, 2, 25,
+                                    31, 3, 8,  22, 1,  17, 9,  14, 0,  5,  30, 12, 7,  19, 2,  25,
                                     4,  6, 11, 10, 13, 16, 15, 18, 20, 21, 24, 23, 26, 28, 27, 29};
     for (int l = 0; l < 32; l++) {
         in[static_cast<size_t>(128 + l)] = static_cast<uint32_t>(16 * rows_at[l]);
@@ -342,41 +347,40 @@ TEST_CASE("ex2.approx.ftz, 9.7.3.21", "[ptx]") {
 
 TEST_CASE("rcp.approx.ftz, 9.7.3.13", "[ptx]") {
     NEEDS_CC();
-    CHECK(ptx().pairs("do_rcp", {MINUS_INF, 0, MINUS_SUBNORMAL, 0, MINUS_0, 0, 0, 0, SUBNORMAL, 0,
-                                 INF, 0, 0x7fc00001, 0, bits(4), 0, bits(-0.5f), 0, 0x7f000000, 0,
-                                 0x7e800000, 0}) ==
-          Words{MINUS_0, MINUS_INF, MINUS_INF, INF, INF, 0, QNAN, bits(0.25f), bits(-2), 0,
-                0x00800000});
+    CHECK(ptx().pairs("do_rcp",
+                      {MINUS_INF,  0, MINUS_SUBNORMAL, 0, MINUS_0, 0, 0,           0, SUBNORMAL,  0,
+                       INF,        0, 0x7fc00001,      0, bits(4), 0, bits(-0.5f), 0, 0x7f000000, 0,
+                       0x7e800000, 0}) == Words{MINUS_0, MINUS_INF, MINUS_INF, INF, INF, 0, QNAN,
+                                                bits(0.25f), bits(-2), 0, 0x00800000});
     CHECK(std::fabs(number(ptx().pairs("do_rcp", {bits(3), 0})[0]) * 3.0 - 1) < std::exp2(-23));
 }
 
 TEST_CASE("max and max.NaN, 9.7.3.12", "[ptx]") {
     NEEDS_CC();
-    const Words in = {ONE, bits(2), bits(2), ONE, MINUS_0, 0, 0, MINUS_0, 0x7fc00000, ONE,
-                      ONE, 0xffc00123, 0x7fc00000, 0x7fc00000, MINUS_INF, bits(-5), INF, ONE,
-                      SUBNORMAL, 0};
+    const Words in = {ONE,       bits(2),    bits(2), ONE, MINUS_0,    0,          0,
+                      MINUS_0,   0x7fc00000, ONE,     ONE, 0xffc00123, 0x7fc00000, 0x7fc00000,
+                      MINUS_INF, bits(-5),   INF,     ONE, SUBNORMAL,  0};
     CHECK(ptx().pairs("do_max_num", in) ==
           Words{bits(2), bits(2), 0, 0, ONE, ONE, QNAN, bits(-5), INF, SUBNORMAL});
     CHECK(ptx().pairs("do_max_nan", in) ==
           Words{bits(2), bits(2), 0, 0, QNAN, QNAN, QNAN, bits(-5), INF, SUBNORMAL});
 }
 
-// Section 9.7.9.21: the first source goes to the upper half (here: hi); .rn to nearest even; without
-// .satfinite what is too large becomes infinity, and NaN the canonical one, 0x7fff.
+// Section 9.7.9.21: the first source goes to the upper half (here: hi); .rn to nearest even;
+// without .satfinite what is too large becomes infinity, and NaN the canonical one, 0x7fff.
 TEST_CASE("cvt.rn.f16x2.f32, cvt.rn.bf16x2.f32", "[ptx]") {
     NEEDS_CC();
-    CHECK(ptx().pairs("do_pack_f16",
-                      {ONE, bits(-2), bits(65519.996f), bits(65520), bits(-65520), MINUS_INF,
-                       QNAN, 0xff800001, bits(0x1p-24f), bits(0x1p-25f), bits(0x1.8p-24f),
-                       bits(0x1.000002p-25f), bits(1 + 0x1p-11f), bits(1 + 3 * 0x1p-11f), MINUS_0,
-                       SUBNORMAL}) ==
+    CHECK(ptx().pairs("do_pack_f16", {ONE, bits(-2), bits(65519.996f), bits(65520), bits(-65520),
+                                      MINUS_INF, QNAN, 0xff800001, bits(0x1p-24f), bits(0x1p-25f),
+                                      bits(0x1.8p-24f), bits(0x1.000002p-25f), bits(1 + 0x1p-11f),
+                                      bits(1 + 3 * 0x1p-11f), MINUS_0, SUBNORMAL}) ==
           Words{0xc0003c00, 0x7c007bff, 0xfc00fc00, 0x7fff7fff, 0x00000001, 0x00010002, 0x3c023c00,
                 0x00008000});
-    CHECK(ptx().pairs("do_pack_bf16",
-                      {ONE, bits(-2), 0x7f7fffff, 0x7f7f7fff, INF, MINUS_INF, QNAN, 0xffc00000,
-                       0x3f808000, 0x3f818000, 0x00008000, 0x00018000, 0x80008001, 0x7f7f8000}) ==
-          Words{0xc0003f80, 0x7f7f7f80, 0xff807f80, 0x7fff7fff, 0x3f823f80, 0x00020000,
-                0x7f808001});
+    CHECK(
+        ptx().pairs("do_pack_bf16",
+                    {ONE, bits(-2), 0x7f7fffff, 0x7f7f7fff, INF, MINUS_INF, QNAN, 0xffc00000,
+                     0x3f808000, 0x3f818000, 0x00008000, 0x00018000, 0x80008001, 0x7f7f8000}) ==
+        Words{0xc0003f80, 0x7f7f7f80, 0xff807f80, 0x7fff7fff, 0x3f823f80, 0x00020000, 0x7f808001});
 }
 
 TEST_CASE("cvt.f32.f16 and bf16", "[ptx]") {
@@ -393,7 +397,7 @@ TEST_CASE("arithmetic that C has, too", "[ptx]") {
     NEEDS_CC();
     CHECK(ptx().pairs("do_fma", {bits(1 + 0x1p-12f), bits(1 - 0x1p-12f)}) ==
           Words{bits(-0x1p-24f)}); // rounded twice it would be 0
-    CHECK(ptx().pairs("do_sqrt", {bits(2), 0, bits(-1), 0}) .front() == 0x3fb504f3);
+    CHECK(ptx().pairs("do_sqrt", {bits(2), 0, bits(-1), 0}).front() == 0x3fb504f3);
     CHECK(ptx().pairs("do_div", {bits(1), bits(3)}) == Words{0x3eaaaaab});
     CHECK(ptx().pairs("do_first_bit", {8, 0, 0, 1, 0, 0x80000000, 3, 9}) == Words{3, 32, 63, 0});
     CHECK(ptx().pairs("do_mul_high", {0xffffffff, 0xffffffff, 0x10000, 0x10000}) ==

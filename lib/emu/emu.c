@@ -173,7 +173,9 @@ int attn__emu_run(const attn__emu_launch *launch, attn__emu_counts *counts) {
     if (r.failed >= 0) {
         return attn__fail(ATTN_DRIVER, "kernel", "%s", r.text);
     }
-    return r.no_memory ? attn__fail(ATTN_MEMORY, "kernel", "out of memory: no stacks for the "
-                                                           "threads of kernel %s", launch->name)
+    return r.no_memory ? attn__fail(ATTN_MEMORY, "kernel",
+                                    "out of memory: no stacks for the "
+                                    "threads of kernel %s",
+                                    launch->name)
                        : ATTN_OK;
 }

@@ -7,21 +7,35 @@
 
 #include <string.h>
 
-int attn__emu_chip(void) { return attn__emu_here->launch->chip; }
-int attn__emu_lanes(void) { return attn__emu_here->launch->family->lanes; }
-int attn__emu_thread(void) { return attn__emu_here->now; }
+int attn__emu_chip(void) {
+    return attn__emu_here->launch->chip;
+}
+int attn__emu_lanes(void) {
+    return attn__emu_here->launch->family->lanes;
+}
+int attn__emu_thread(void) {
+    return attn__emu_here->now;
+}
 int attn__emu_warp_first(void) {
     return attn__emu_here->now / attn__emu_lanes() * attn__emu_lanes();
 }
-int64_t attn__emu_block(void) { return attn__emu_here->block; }
-int64_t attn__emu_grid(void) { return attn__emu_here->launch->blocks; }
+int64_t attn__emu_block(void) {
+    return attn__emu_here->block;
+}
+int64_t attn__emu_grid(void) {
+    return attn__emu_here->launch->blocks;
+}
 void attn__emu_matrix(uint64_t flops) {
     attn__emu_here->counts.matrix_ops++;
     attn__emu_here->counts.flops += flops;
 }
 
-long long attn__emu_api_block(void) { return attn__emu_here->block; }
-long long attn__emu_api_grid(void) { return attn__emu_here->launch->blocks; }
+long long attn__emu_api_block(void) {
+    return attn__emu_here->block;
+}
+long long attn__emu_api_grid(void) {
+    return attn__emu_here->launch->blocks;
+}
 
 /* -- Meetings ---------------------------------------------------------------------------------- */
 
@@ -30,7 +44,9 @@ static void sync_all(void *const *lane) {
     (void)lane;
     c->warp[c->now >> c->shift].syncs++;
 }
-void attn__emu_warp_sync(void) { attn__emu_meet("warp_sync", sync_all, NULL); }
+void attn__emu_warp_sync(void) {
+    attn__emu_meet("warp_sync", sync_all, NULL);
+}
 
 typedef struct exchange {
     float x, got;

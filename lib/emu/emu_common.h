@@ -1,7 +1,7 @@
 /* emu_common.h: the functions behind isa/common.h, where chips do not differ.
 
-   Who includes it: ptx.c and gcn.c, whose tables begin with EMU_COMMON and what they say of exp2_fast
-   and the others of their own. */
+   Who includes it: ptx.c and gcn.c, whose tables begin with EMU_COMMON, and then
+   exp2_fast and others of their own. */
 #ifndef ATTN_EMU_COMMON_C_H
 #define ATTN_EMU_COMMON_C_H
 

@@ -6,7 +6,7 @@
        copy ... copy commit | copy commit | ... wait(1)
        '----- group 1 ----'   'group 2 '         group 1 has landed, group 2 may have
 
-   async=late lands at the wait that demands it and not before; early at the issue; random either. */
+   async=late lands at the wait that demands it, no sooner; early at the issue; random either. */
 #include "emu_core.h"
 
 #include <stdlib.h>
@@ -49,8 +49,8 @@ void attn__emu_copy(uint32_t to, uint64_t from, int bytes, int valid) {
     emu_core *const c = attn__emu_here;
     emu_thread *const t = &c->thread[c->now];
     if (from % (uint64_t)bytes != 0 || valid < 0 || valid > bytes) {
-        attn__emu_fault(c->now, "copies %d of %d bytes from 0x%llx, no multiple of it", valid, bytes,
-                        (unsigned long long)from);
+        attn__emu_fault(c->now, "copies %d of %d bytes from 0x%llx, no multiple of it", valid,
+                        bytes, (unsigned long long)from);
     }
     emu_copy *const copy = place(t);
     if (!copy) {
@@ -74,7 +74,9 @@ void attn__emu_copy(uint32_t to, uint64_t from, int bytes, int valid) {
     }
 }
 
-void attn__emu_copy_commit(void) { attn__emu_here->thread[attn__emu_here->now].groups++; }
+void attn__emu_copy_commit(void) {
+    attn__emu_here->thread[attn__emu_here->now].groups++;
+}
 
 void attn__emu_copy_wait(int n) {
     emu_core *const c = attn__emu_here;

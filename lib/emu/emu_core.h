@@ -44,13 +44,13 @@ typedef struct emu_copy {
 } emu_copy;
 
 typedef struct emu_thread {
-    void *sp;             /* of the fiber, while it does not run */
-    void *fake;           /* ASan's */
-    const char *waits;    /* for what; NULL: it runs, may run or has ended */
-    emu_copy *copies;     /* copies[first..n), oldest first */
+    void *sp;          /* of the fiber, while it does not run */
+    void *fake;        /* ASan's */
+    const char *waits; /* for what; NULL: it runs, may run or has ended */
+    emu_copy *copies;  /* copies[first..n), oldest first */
     int first, n, room;
-    uint32_t groups;      /* closed ones */
-    uint32_t *own;        /* accesses of shared memory since the warp met: at * 64 + bytes * 2 + write */
+    uint32_t groups; /* closed ones */
+    uint32_t *own;   /* accesses of shared memory since the warp met: at * 64 + bytes * 2 + write */
     int owns, owns_room;
 } emu_thread;
 
@@ -62,8 +62,8 @@ typedef struct emu_warp {
     void *lane[EMU_LANES];
 } emu_warp;
 
-/* Per 4 bytes of shared memory. Who wrote and read last: tags are epoch << 8 | warp; within the warp
-   syncs << 7 | lane, EMU_SEVERAL_LANES where it was not one. */
+/* Per 4 bytes of shared memory. Who wrote and read last: tags are epoch << 8 | warp; within the
+   warp syncs << 7 | lane, EMU_SEVERAL_LANES where it was not one. */
 typedef struct emu_shadow {
     uint32_t write, read, write_lane, read_lane;
 } emu_shadow;
@@ -72,17 +72,17 @@ typedef struct emu_core {
     struct emu_core *next; /* of the idle ones */
     const attn__emu_launch *launch;
     emu_options options;
-    int shift;          /* lanes of a warp: 1 << shift */
+    int shift; /* lanes of a warp: 1 << shift */
     int64_t block;
-    int now;            /* the thread that runs */
-    int live;           /* threads that have not ended */
+    int now;  /* the thread that runs */
+    int live; /* threads that have not ended */
     int at_barrier;
-    int meeting;        /* 1: the work of a meeting is under way */
-    uint64_t ready;     /* warps with a ready lane, as bits */
+    int meeting;    /* 1: the work of a meeting is under way */
+    uint64_t ready; /* warps with a ready lane, as bits */
     uint64_t random;
     uint32_t epoch;
     char *stacks;
-    int guarded;        /* stacks that have their guard page */
+    int guarded; /* stacks that have their guard page */
     void *main_sp, *main_fake;
     const void *main_bottom;
     size_t main_size;

@@ -1,8 +1,8 @@
 /* emu_driver.c: emulated chips as devices: the driver "emu" of lib/gpu.h.
 
-   Who calls it: device.c and the GPU engine, as they call any driver. Device memory is the host's; a
-   launch has ended when the call returns, so there is one stream, NULL. A code object is the shared
-   object that the host's compiler made (jit_cc.c):
+   Who calls it: device.c and the GPU engine, as they call any driver. Device memory is the host's;
+   a launch has ended when the call returns, so there is one stream, NULL. A code object is what
+   the host's compiler made (jit_cc.c), a shared object:
 
        load: bytes -> temporary file -> dlopen -> unlink; attn_emu_bind(table of the models) */
 #define _GNU_SOURCE
@@ -20,7 +20,7 @@ static const struct kind {
     const char *target; /* target.c's name of it */
     int chip;           /* ATTN_EMU's value */
     const attn__emu_family *family;
-    int units, shared;  /* SMs or CUs; bytes of shared memory of a block */
+    int units, shared; /* SMs or CUs; bytes of shared memory of a block */
 } kinds[] = {
     {"sm_80", 80, &attn__emu_ptx, 108, 163 << 10},
     {"sm_90a", 90, &attn__emu_ptx, 132, 227 << 10},
@@ -98,7 +98,9 @@ static void emu_close(attn__chip *chip) {
     free(chip);
 }
 
-static const attn__target *emu_target(const attn__chip *chip) { return &chip->target; }
+static const attn__target *emu_target(const attn__chip *chip) {
+    return &chip->target;
+}
 
 static int emu_query(attn__chip *chip, attn_device_info *info) {
     describe(chip->kind, info);
@@ -141,7 +143,9 @@ static int emu_stream_new(attn__chip *chip, void **stream) {
     *stream = NULL;
     return ATTN_OK;
 }
-static void emu_stream_free(attn__chip *chip, void *stream) { (void)chip, (void)stream; }
+static void emu_stream_free(attn__chip *chip, void *stream) {
+    (void)chip, (void)stream;
+}
 static int emu_stream_sync(attn__chip *chip, void *stream) {
     (void)chip, (void)stream;
     return ATTN_OK;
@@ -233,8 +237,9 @@ static int emu_launch(attn__chip *chip, attn__module *module, const char *kernel
     (void)bytes, (void)stream;
     ATTN_TRY(find(module, kernel, &at));
     if (shared > chip->target.shared) {
-        return attn__fail(ATTN_DRIVER, "kernel", "kernel %s has %d bytes of shared memory; %s has %d",
-                          kernel, shared, chip->target.name, chip->target.shared);
+        return attn__fail(ATTN_DRIVER, "kernel",
+                          "kernel %s has %d bytes of shared memory; %s has %d", kernel, shared,
+                          chip->target.name, chip->target.shared);
     }
     attn__emu_launch launch = {.family = chip->kind->family,
                                .chip = chip->kind->chip,

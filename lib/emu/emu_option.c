@@ -32,8 +32,7 @@ static int word_in(emu_options *o, const char *word, size_t n) {
     } else if (n > 6 && memcmp(word, "async=", 6) == 0 &&
                (i = among(word + 6, n - 6, asyncs)) >= 0) {
         o->async = (emu_async)i;
-    } else if (n > 5 && memcmp(word, "seed=", 5) == 0 &&
-               strspn(word + 5, "0123456789") == n - 5) {
+    } else if (n > 5 && memcmp(word, "seed=", 5) == 0 && strspn(word + 5, "0123456789") == n - 5) {
         o->seed = strtoull(word + 5, NULL, 10);
     } else if (n == 6 && memcmp(word, "counts", 6) == 0) {
         o->counts = 1;

@@ -1,8 +1,8 @@
 /* emu_shared.c: shared memory of a block: the bytes, their shadow, bank conflicts.
 
    Who calls it: the models. Per 4 bytes the shadow holds who wrote last and who read last, as a tag
-   epoch << 8 | warp; the epoch is counted up by a barrier of the block. Two tags of one epoch differ
-   in the low 8 bits alone, so a race is one comparison:
+   epoch << 8 | warp; a barrier of the block counts the epoch up. Two tags of one epoch differ in
+   the low 8 bits alone, so a race is one comparison:
 
        read:   write tag of this epoch, another warp        -> race
        write:  write or read tag of this epoch, another     -> race
@@ -31,7 +31,9 @@ void attn__emu_epoch(emu_core *c) {
 
 /* -- Access ------------------------------------------------------------------------------------ */
 
-static int another(uint32_t tag, uint32_t mine) { return tag != mine && (tag ^ mine) < 256; }
+static int another(uint32_t tag, uint32_t mine) {
+    return tag != mine && (tag ^ mine) < 256;
+}
 
 _Noreturn static void race(int thread, const char *what, uint32_t at, const char *other,
                            uint32_t tag) {
@@ -47,11 +49,15 @@ _Noreturn static void lane_race(emu_core *c, int thread, const char *what, uint3
                                 const char *other, uint32_t tag) {
     const int lane = (int)(tag & EMU_SEVERAL_LANES);
     if (lane == EMU_SEVERAL_LANES) {
-        attn__emu_fault(thread, "%s shared memory at %u, which lanes of its warp %s without "
-                        "warp_sync", what, at, other);
+        attn__emu_fault(thread,
+                        "%s shared memory at %u, which lanes of its warp %s without "
+                        "warp_sync",
+                        what, at, other);
     }
-    attn__emu_fault(thread, "%s shared memory at %u, which thread %d of its warp %s without "
-                    "warp_sync", what, at, (thread >> c->shift << c->shift) + lane, other);
+    attn__emu_fault(thread,
+                    "%s shared memory at %u, which thread %d of its warp %s without "
+                    "warp_sync",
+                    what, at, (thread >> c->shift << c->shift) + lane, other);
 }
 
 /* The lane's tag; what a meeting does all lanes do. */
@@ -59,7 +65,9 @@ static uint32_t lane_tag(const emu_core *c, int thread) {
     const uint32_t lane = (uint32_t)thread & ((1u << c->shift) - 1);
     return c->warp[thread >> c->shift].syncs << 7 | (c->meeting ? EMU_SEVERAL_LANES : lane);
 }
-static int another_lane(uint32_t tag, uint32_t mine) { return tag != mine && (tag ^ mine) < 128; }
+static int another_lane(uint32_t tag, uint32_t mine) {
+    return tag != mine && (tag ^ mine) < 128;
+}
 
 /* Which of a word's bytes [at, at + bytes) are, as the low bits of `valid`. */
 static unsigned bytes_mask(uint32_t at, uint32_t bytes) {
@@ -99,7 +107,8 @@ static void check_write(emu_core *c, int thread, uint32_t at, uint32_t bytes, ui
     for (uint32_t i = at / 4; i < (at + bytes + 3) / 4; i++) {
         emu_shadow *const s = &c->shadow[i];
         if (c->valid[i] & EMU_PENDING) {
-            attn__emu_fault(thread, "writes shared memory at %u, where a copy is on its way", i * 4);
+            attn__emu_fault(thread, "writes shared memory at %u, where a copy is on its way",
+                            i * 4);
         }
         if (another(s->write, tag)) {
             race(thread, "writes", i * 4, "wrote", s->write);

@@ -28,7 +28,9 @@
 
 _Thread_local emu_core *attn__emu_here;
 
-static uint64_t all_of(int n) { return n == 64 ? ~0ull : (1ull << n) - 1; }
+static uint64_t all_of(int n) {
+    return n == 64 ? ~0ull : (1ull << n) - 1;
+}
 static char *stack_of(const emu_core *c, int thread) {
     return c->stacks + (size_t)thread * EMU_STACK;
 }
@@ -118,8 +120,7 @@ void attn__emu_meet(const char *name, void (*work)(void *const *lane), void *min
     const int lanes = 1 << c->shift, warp = c->now >> c->shift, lane = c->now & (lanes - 1);
     emu_warp *const w = &c->warp[warp];
     const uint64_t all = all_of(lanes);
-    if (w->arrived &&
-        (w->work != work || (w->name != name && strcmp(w->name, name) != 0))) {
+    if (w->arrived && (w->work != work || (w->name != name && strcmp(w->name, name) != 0))) {
         const int other = warp * lanes + __builtin_ctzll(w->arrived);
         attn__emu_fault(c->now, "is at %s, but thread %d of its warp at %s", name, other, w->name);
     }

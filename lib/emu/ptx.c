@@ -12,7 +12,7 @@
 enum { LANES = 32 };
 static const uint32_t nan_bits = 0x7fffffffu; /* the only NaN that these instructions make */
 
-/* -- Arithmetic, 9.7.3, 9.7.3.21 ex2, 9.7.3.13 rcp: .ftz takes and gives no subnormals ---------- */
+/* -- Arithmetic, 9.7.3, 9.7.3.21 ex2, 9.7.3.13 rcp: .ftz takes and gives no subnormals --------- */
 
 static float max_nan(float a, float b) {
     if (isnan(a) || isnan(b)) {
@@ -36,12 +36,20 @@ static float rcp_fast(float x) {
     return isnan(x) ? emu_float(nan_bits) : emu_flush(1.0f / emu_flush(x));
 }
 
-/* -- cvt, 9.7.9.21: to nearest even, above the largest number infinity --------------------------- */
+/* -- cvt, 9.7.9.21: to nearest even, above the largest number infinity ------------------------- */
 
-static unsigned f16_of(float x) { return isnan(x) ? 0x7fffu : attn__f32_to_f16(x); }
-static unsigned bf16_of(float x) { return isnan(x) ? 0x7fffu : attn__f32_to_bf16(x); }
-static unsigned pack_f16(float lo, float hi) { return f16_of(hi) << 16 | f16_of(lo); }
-static unsigned pack_bf16(float lo, float hi) { return bf16_of(hi) << 16 | bf16_of(lo); }
+static unsigned f16_of(float x) {
+    return isnan(x) ? 0x7fffu : attn__f32_to_f16(x);
+}
+static unsigned bf16_of(float x) {
+    return isnan(x) ? 0x7fffu : attn__f32_to_bf16(x);
+}
+static unsigned pack_f16(float lo, float hi) {
+    return f16_of(hi) << 16 | f16_of(lo);
+}
+static unsigned pack_bf16(float lo, float hi) {
+    return bf16_of(hi) << 16 | bf16_of(lo);
+}
 
 static float float_of_f16(unsigned x) {
     const float y = attn__f16_to_f32((uint16_t)x);
@@ -103,7 +111,7 @@ static void ldmatrix_x4_trans(unsigned *x, unsigned at) {
     attn__emu_meet("ldmatrix.x4.trans", ldmatrix_trans, &l);
 }
 
-/* -- Banks: a warp's access is taken in phases of as many lanes as move 128 bytes --------------- */
+/* -- Banks: a warp's access is taken in phases of as many lanes as move 128 bytes -------------- */
 
 static void banks(const uint32_t *at, int n, int bytes, int write) {
     const int phase = bytes <= 4 ? LANES : 128 / bytes;

@@ -1,6 +1,6 @@
-/* ptx_mma.c: the model of mma.sync (PTX ISA 9.0, 9.7.14.5): D (16 x 8, f32) += A (16 x k) B (k x 8).
+/* ptx_mma.c: the model of mma.sync, PTX ISA 9.0, 9.7.14.5: D (16 x 8, f32) += A (16 x k) B (k x 8)
 
-   Who calls it: ptx.c's table. Lane l has g = l / 4 and t = l % 4; k is 16 elements of 16 bits, two a
+   Who calls it: ptx.c's table. Lane l has g = l / 4, t = l % 4; k is 16 elements of 16 bits, two a
    register, or 8 of tf32, one a register:
 
        A   register   rows      columns          B   register   rows (k)        column
@@ -9,8 +9,8 @@
            a2         g         + 8      | + 4   D   d0, d1     row g           2t, 2t+1
            a3         g + 8     + 8      | + 4       d2, d3     row g + 8       2t, 2t+1
 
-   Products of such numbers are exact in f32. The hardware's order of the sum is not documented; here
-   the products of even k are summed, those of odd k to them, all to D. */
+   Products of such numbers are exact in f32. In which order the hardware sums is nowhere written;
+   here the products of even k are summed, those of odd k to them, all to D. */
 #include "ptx_int.h"
 
 #include "../attn_int.h"
@@ -38,7 +38,7 @@ INLINE void widen(float *to, const bits *words, kind k) {
         x <<= 16;
     } else if (k == TF32) {
         x &= 0xffffe000u;
-    } else { /* the exponent's bias grows by 112: by a product, which is exact for subnormals, too */
+    } else { /* the exponent's bias grows by 112: by a product, which is exact for subnormals */
         const bits sign = (x & 0x8000u) << 16, rest = (x & 0x7fffu) << 13;
         const bits special = (bits)(rest >= 0x0f800000u);
         x = (bits)((vec)rest * 0x1p112f) | (special & 0x7f800000u) | sign;
@@ -46,7 +46,7 @@ INLINE void widen(float *to, const bits *words, kind k) {
     memcpy(to, &x, sizeof x);
 }
 
-/* Words as registers hold them, to numbers: word i to to[i], or its halves to to[i] and to[i + 8]. */
+/* Words of registers to numbers: word i to to[i], or its halves to to[i] and to[i + 8]. */
 INLINE void unpack(float *to, const uint32_t *words, kind k) {
     bits low, high;
     memcpy(&low, words, sizeof low);
@@ -68,6 +68,17 @@ INLINE void four_rows(float d[4][N], float a[4][16], float b[16][N], int depth) 
         }
     }
     memcpy(d, sum, sizeof sum);
+}
+
+/* a + b, rounded as tensor cores do, toward zero (Fasi et al. 2021, section 4). */
+INLINE float sum_of(float a, float b) {
+    const double sum = (double)a + (double)b;
+    float x = (float)sum;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits -= __builtin_fabs((double)x) > __builtin_fabs(sum);
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 
 INLINE void multiply(void *const *lane, kind k) {
@@ -101,10 +112,10 @@ INLINE void multiply(void *const *lane, kind k) {
     for (int l = 0; l < LANES; l++) {
         const operands *const o = lane[l];
         const float *const upper = &d[l / 4][l % 4 * 2], *const lower = &d[l / 4 + 8][l % 4 * 2];
-        *o->d[0] += upper[0];
-        *o->d[1] += upper[1];
-        *o->d[2] += lower[0];
-        *o->d[3] += lower[1];
+        *o->d[0] = sum_of(*o->d[0], upper[0]);
+        *o->d[1] = sum_of(*o->d[1], upper[1]);
+        *o->d[2] = sum_of(*o->d[2], lower[0]);
+        *o->d[3] = sum_of(*o->d[3], lower[1]);
     }
     attn__emu_matrix(2ull * M * N * (unsigned)depth);
 }
@@ -115,8 +126,8 @@ INLINE void multiply(void *const *lane, kind k) {
     __attribute__((target("avx2"))) static void name##_avx2(void *const *lane) {                   \
         multiply(lane, k);                                                                         \
     }
-#define HAS_FAST           __builtin_cpu_supports("avx2")
-#define WORK(name)         (HAS_FAST ? name##_avx2 : name)
+#define HAS_FAST   __builtin_cpu_supports("avx2")
+#define WORK(name) (HAS_FAST ? name##_avx2 : name)
 #else
 #define FAST(name, k)
 #define WORK(name) (name)
