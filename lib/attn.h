@@ -151,22 +151,29 @@ typedef struct attn_device_info {
 
 /* Fills list[0..capacity) and returns how many there are, the missing ones included. */
 ATTN_API int attn_device_list(attn_device_info *list, int capacity);
-/* name: "auto" (the fastest that is here), "cpu", or "ref": the double-precision oracle. */
+/* name: "auto" (the fastest that is here), "cpu", "ref": the double-precision oracle, or what
+   attn_device_list names: "cuda:0", "hip:0", "emu:sm_80", ... */
 ATTN_API int attn_device_open(const char *name, const attn_device_options *options,
                               attn_device **device);
 ATTN_API int attn_device_query(const attn_device *device, attn_device_info *info);
 ATTN_API attn_device *attn_device_retain(attn_device *device);
 ATTN_API void attn_device_release(attn_device *device);
 
-/* Device memory, aligned to 256 bytes, contents undefined. Host memory on a CPU. It is released at
-   once, whatever its stream: all work on it must have finished. Its device must be alive still:
-   release buffers first, the device last. */
+/* Device memory, aligned to 256 bytes, contents undefined. Host memory on a CPU and on an emulated
+   chip. It is released at once, whatever its stream: all work on it must have finished. Its device
+   must be alive still: release buffers first, the device last. Any other memory of the device will
+   do in its place (cudaMalloc's, hipMalloc's, a framework's). */
 ATTN_API int attn_buffer_new(attn_device *device, uint64_t bytes, void **pointer);
 ATTN_API void attn_buffer_release(attn_device *device, void *pointer);
 /* Strided copy with conversion of the element type (round to nearest even; out of range becomes
    infinity, or the largest value where the type has no infinity). Shapes must be equal; strides may
    be any, the last one included. The bytes from a tensor's first to its last may not meet the
-   other's, unless both are the same view. */
+   other's, unless both are the same view.
+   Where the device has its own memory, a tensor of DLPack's device 1 is in the host's: so data
+   comes and goes. The copy is in the stream's order, and has happened when the call returns, unless both
+   tensors are the device's. Layouts and types that the driver cannot copy as they are go through
+   host memory in parts, as attn_random, attn_merge and attn_dropout do: right, but no faster than
+   the bus. Such a call cannot be captured in a graph; attn_run can. */
 ATTN_API int attn_tensor_copy(attn_device *device, const attn_tensor *to, const attn_tensor *from,
                               void *stream);
 /* The documented generator: element n (row-major) of the tensor depends on (seed, n) alone and has
@@ -174,7 +181,9 @@ ATTN_API int attn_tensor_copy(attn_device *device, const attn_tensor *to, const 
 typedef enum attn_distribution { ATTN_NORMAL = 1, ATTN_UNIFORM = 2 } attn_distribution;
 ATTN_API int attn_random(attn_device *device, const attn_tensor *tensor, int distribution,
                          uint64_t seed, void *stream);
-/* Streams of the device; a CPU has only NULL. attn_stream_sync waits for all work given to it. */
+/* Streams of the device: CUstream (cudaStream_t), hipStream_t, the caller's own, too; a CPU has
+   only NULL. NULL is the driver's default stream; those made here wait for it and it for them.
+   attn_stream_sync waits for all work given to it. */
 ATTN_API int attn_stream_new(attn_device *device, void **stream);
 ATTN_API void attn_stream_release(attn_device *device, void *stream);
 ATTN_API int attn_stream_sync(attn_device *device, void *stream);
@@ -226,7 +235,8 @@ ATTN_API int attn_variant_symbol(const attn_variant *variant, int i, attn_symbol
    stands in arrays and will not grow. */
 typedef struct attn_capture {
     const char *name;
-    const attn_tensor *value; /* the tensor; for a parameter NULL, or a tensor of one element */
+    const attn_tensor *value; /* the tensor; for a parameter NULL, or a tensor of one element (a run
+                                 waits for a device with its own memory to read that) */
     const attn_tensor *grad;  /* f32, the shape of value; overwritten by backward; may be NULL */
     double number;            /* a parameter's value where `value` is NULL */
 } attn_capture;

@@ -75,8 +75,13 @@ check() {
     cat "$at"/parts/*.json > "$out/conformance.json"
     grep -A 1 -h '^FAILED' "$at"/parts/*.log | cut -c1-400 | head -n "${SHOW:-40}"
     grep -h 'refused' "$at"/parts/*.log | sort | uniq -c | sort -rn | head -n 5
-    awk '/"ok":true/ {p++} /"ok":false/ {f++} END {printf "%d passed, %d failed\n", p, f; exit f > 0}' \
-        "$out/conformance.json" || status=1
+    # What a part that ran out of time had done stands in its JSON alone.
+    for ((i = 0; i < n; i++)); do
+        grep -E '^[0-9]+ passed, [0-9]+ failed$' "$at/parts/$i.log" ||
+            echo "$(grep -c '"ok":true' "$at/parts/$i.json") passed," \
+                "$(grep -c '^FAILED' "$at/parts/$i.log") failed"
+    done | awk '{p += $1; f += $3} END {printf "%d passed, %d failed\n", p, f; exit f > 0}' ||
+        status=1
     return $status
 }
 
