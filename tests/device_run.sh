@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # device_run.sh: what is run on a machine with an NVIDIA GPU, and what is packed for it.
 #
-#   tests/device_run.sh pack           here: builds build/device/ with what the other machine may lack:
-#                                      the library, conformance, the C example, LuaJIT
+#   tests/device_run.sh pack           here: builds build/device/ with what the other machine may
+#                                      lack: the library, conformance, the C example, LuaJIT
 #   tests/device_run.sh [STEP...]      there, in a checkout with build/device/; all steps if none is
-#                                      named: probe pointers check lua bench
+#                                      named: probe pointers device check lua bench
 #
 #   OUT        where full logs go (default build/device/out)
 #   RANDOM_N   random cases of the suite a process (default 20); SEED, the first one's seed
@@ -55,6 +55,9 @@ probe() {
 
 pointers() { "$at/cuda_pointers"; }
 
+# Graphs, streams, contexts: with PyTorch.
+device() { python3 tests/device_check.py --library "$at/libattn.so"; }
+
 one() { "$at/conformance" --device cuda:0 --case "$CASE"; }
 
 # The list dealt to many processes, each of which draws random cases of its own, too.
@@ -95,7 +98,7 @@ bench() {
         ${QUICK:+--quick}
 }
 
-[ $# -gt 0 ] || set -- probe pointers check lua bench
+[ $# -gt 0 ] || set -- probe pointers device check lua bench
 summary=
 failed=0
 for step in "$@"; do
