@@ -172,8 +172,8 @@ ATTN_API void attn_buffer_release(attn_device *device, void *pointer);
    Where the device has its own memory, a tensor of DLPack's device 1 is in the host's: so data
    comes and goes. The copy is in the stream's order, and has happened when the call returns, unless
    both tensors are the device's. Layouts and types that the driver cannot copy as they are go
-   through host memory in parts, as attn_random, attn_merge and attn_dropout do: right, but no faster
-   than the bus. Such a call cannot be captured in a graph; attn_run can. */
+   through host memory in parts, as attn_random, attn_merge and attn_dropout do: right, but no
+   faster than the bus. Such a call cannot be captured in a graph; attn_run can. */
 ATTN_API int attn_tensor_copy(attn_device *device, const attn_tensor *to, const attn_tensor *from,
                               void *stream);
 /* The documented generator: element n (row-major) of the tensor depends on (seed, n) alone and has
