@@ -151,8 +151,8 @@ typedef struct attn_device_info {
 
 /* Fills list[0..capacity) and returns how many there are, the missing ones included. */
 ATTN_API int attn_device_list(attn_device_info *list, int capacity);
-/* name: "auto" (the fastest that does everything), "cpu", "ref": the double-precision oracle, or what
-   attn_device_list names: "cuda:0", "hip:0", "emu:sm_80", ... */
+/* name: "auto" (the fastest that does everything: "cpu"), "ref" (the double-precision oracle), or
+   another one that attn_device_list names: "cuda:0", "hip:0", "emu:sm_80", ... */
 ATTN_API int attn_device_open(const char *name, const attn_device_options *options,
                               attn_device **device);
 ATTN_API int attn_device_query(const attn_device *device, attn_device_info *info);
