@@ -81,7 +81,8 @@ class compiled {
         REQUIRE(mkdtemp(path));
         folder = path;
         REQUIRE(system(("mkdir " + folder + "/core").c_str()) == 0);
-        for (const char *name : {"core/types.h", "core/params.h", "core/math.h", "core/interval.h"}) {
+        for (const char *name :
+             {"core/types.h", "core/params.h", "core/math.h", "core/interval.h"}) {
             std::ofstream(folder + "/" + name) << file_text(name);
         }
         std::ofstream file(folder + "/all.c");
