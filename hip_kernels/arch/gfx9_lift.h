@@ -6,7 +6,7 @@
 
        all below 64                LIFT_UP     of x 2^10; the result is brought down (o at last)
        64 and more, no subnormal   LIFT_NONE   of x
-       both                        LIFT_EXACT  in f32, four times as slow                         */
+       both (v: 64 and more)       LIFT_EXACT  in f32, four times as slow                         */
 #ifndef ATTN_GFX9_LIFT_H
 #define ATTN_GFX9_LIFT_H
 

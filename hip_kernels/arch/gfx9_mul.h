@@ -115,13 +115,13 @@ DEV void tile_p_of(tile_p *p, const tile_s *s) {
 }
 
 /* 16 bits: 16 keys with 32 columns at a time. */
-DEV void pv_turned(tile_o *o, const tile_p *p, u32 v, int how) {
+DEV void pv_turned(tile_o *o, const tile_p *p, u32 v) {
     UNROLL
     for (int i = 0; i < ATTN_BN / 16; i++) {
         UNROLL
         for (int n = 0; n < ATTN_DV / 32; n++) {
             b128 x = shared_load_b128(v + read_at(n, i, ATTN_BN / 8));
-            lift_up(x.w, 4, how);
+            lift_up(x.w, 4, LIFT_UP);
             UNROLL
             for (int r = 0; r < TILE_ROWS; r++) {
                 mul_chunk(o->x[r] + n * 16, x.w, p->w[r] + 4 * i);
@@ -141,16 +141,6 @@ DEV void pv_exact(tile_o *o, const tile_p *p, u32 v) {
             for (int r = 0; r < TILE_ROWS; r++) {
                 mul_exact(o->x[r] + n * 16, x.w, p->w[r] + 4 * i, TILE_O_SCALE);
             }
-        }
-    }
-}
-
-DEV void scale_o(tile_o *o, float by) {
-    UNROLL
-    for (int r = 0; r < TILE_ROWS; r++) {
-        UNROLL
-        for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
-            o->x[r][c] *= by;
         }
     }
 }
@@ -175,23 +165,16 @@ DEV void pv_plain(tile_o *o, const tile_p *p, u32 v) {
     }
 }
 
-/* Where v is lifted o is, too, by TILE_O_SCALE; the epilogue divides. */
+/* Where chips lift, o is lifted by TILE_O_SCALE throughout; the epilogue divides. */
 DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
     const u32 v = (u32)(V_AT + stage * V_BYTES);
     const int how = lift_told(RING_V, stage);
     if (ATTN_TYPE == ATTN_F32) {
         pv_plain(o, p, v);
-    } else if (how == LIFT_EXACT) {
+    } else if (GFX9_LIFTS && how != LIFT_UP) {
         pv_exact(o, p, v);
     } else {
-        const int level = GFX9_LIFTS && how == LIFT_NONE;
-        if (level) {
-            scale_o(o, 1 / TILE_O_SCALE);
-        }
-        pv_turned(o, p, v, how);
-        if (level) {
-            scale_o(o, TILE_O_SCALE);
-        }
+        pv_turned(o, p, v);
     }
 }
 

@@ -36,7 +36,7 @@ enum {
 #define TILE_DROP_CALL(c) 0
 
 DEV int tile_row(int r) {
-    return warp_id() * WARP_ROWS + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
+    return thread_id() / TILE_LANES * WARP_ROWS + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
 }
 DEV int tile_col(int c) {
     return c / 2 * 8 + c % 2 + lane_id() % 4 * 2;

@@ -33,8 +33,8 @@ typedef struct tile_p {
 
 /* Where this lane's row of q lies. */
 DEV u32 q_at(void) {
-    return SHARED_Q + chunk_at((u32)(warp_id() * WARP_ROWS + lane_id() % 16), (u32)lane_id() / 16,
-                               CHUNKS_K);
+    const u32 row = (u32)(thread_id() / TILE_LANES * WARP_ROWS + lane_id() % 16);
+    return SHARED_Q + chunk_at(row, (u32)lane_id() / 16, CHUNKS_K);
 }
 /* Rows 16 m .. of the warp, d 16 k .. . */
 DEV void load_q(u32 a[4], u32 at, int m, int k) {
