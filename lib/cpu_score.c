@@ -165,9 +165,13 @@ int attn__tile_pairs(attn__tile *t, int class_) {
         t->block_rows = (int)(last - first + 1);
     }
     const attn__vm *const vm = t->program[t->which].vm;
+    void *const scratch = t->x.vm[t->which];
     if (vm && !t->columns[t->which]) {
-        attn__vm_columns(vm, t->x.vm[t->which], t->seq.k0 + t->c0, t->n);
+        attn__vm_columns(vm, scratch, t->seq.k0 + t->c0, t->n);
         t->columns[t->which] = 1;
+    }
+    if (vm) {
+        attn__vm_rows(vm, scratch, t->seq.i0 + t->r0, t->seq.q0 + t->r0, t->rows);
     }
     return 1;
 }
@@ -179,27 +183,31 @@ void attn__tile_row(attn__tile *t, int i) {
     const int row = t->r0 + i, lanes = attn__round_lanes(t->n);
     float *const s = t->x.s + i * BN;
     const void **const out = t->x.out;
+    int wild = 1; /* some s may be -inf, which masks */
     t->by = t->row_scale[i];
-    if (t->has_key_scale || program->reads_s) {
-        ops->scale(s, t->has_key_scale ? t->key_scale : NULL, t->by, lanes);
+    if (t->has_key_scale) {
+        ops->scale(s, t->key_scale, t->by, lanes);
         t->by = 1;
     }
     if (program->vm) {
-        attn__vm_row(program->vm, t->x.vm[t->which], t->seq.i0 + row, t->seq.q0 + row, s, out);
+        wild = attn__vm_row(program->vm, t->x.vm[t->which], i, s, t->by, out) || !program->reads_s;
     }
     t->score = program->score >= 0 ? (const float *)out[program->score] : s;
     t->ds = program->ds >= 0 ? (const float *)out[program->ds] : NULL;
     const int32_t *const mask = program->mask >= 0 ? (const int32_t *)out[program->mask] : NULL;
     const int32_t *const block =
         t->block_rows ? t->x.block + (row / p->block_m - t->r0 / p->block_m) * BN : NULL;
+    const int other = t->score != s;
     t->on = mask;
-    if (block || t->score != s) {
-        if (t->by != 1) { /* the score reads no s, but an s of -inf masks */
-            ops->scale(s, NULL, t->by, lanes);
-            t->by = 1;
-        }
-        ops->visible(t->on_buffer, mask, block, t->score != s ? s : NULL, lanes);
+    if (other && wild && t->by != 1) {
+        ops->scale(s, NULL, t->by, lanes);
+    }
+    if (block || (other && wild)) {
+        ops->visible(t->on_buffer, mask, block, other && wild ? s : NULL, lanes);
         t->on = t->on_buffer;
+    }
+    if (other) {
+        t->by = 1;
     }
 }
 

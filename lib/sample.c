@@ -143,11 +143,15 @@ static void strip(const sampler *x, int64_t column, int n) {
 
 /* out[n]: the strip's scores of a row, -inf where masked; s[n] or NULL. */
 static void row_of(const sampler *x, int64_t row, const float *s, int n, float *out) {
-    static const float zeros[ATTN__VM_WIDTH];
     const int64_t i = x->w.i + row;
     const void *roots[2];
-    s = s ? s : zeros;
-    attn__vm_row(x->vm, x->scratch, (int32_t)i, q_of(&x->w, i), s, roots);
+    float own[ATTN__VM_WIDTH] = {0}; /* the machine wants a whole row */
+    if (s) {
+        memcpy(own, s, (size_t)n * sizeof *own);
+    }
+    s = own;
+    attn__vm_rows(x->vm, x->scratch, (int32_t)i, q_of(&x->w, i), 1);
+    attn__vm_row(x->vm, x->scratch, 0, s, 1, roots);
     const float *const score = roots[0];
     const int32_t *const mask = roots[1];
     for (int j = 0; j < n; j++) {

@@ -1,35 +1,23 @@
-/* vm.c: writes the program of the vector machine.
+/* vm.c: places the values of the vector machine's program, and has its code written.
 
    Who calls it: the CPU engine when a plan is made, attn_variant_sample. A node is placed twice:
 
        when    begin: b, h, lengths, constants, parameters    row: i, q, s
                columns: k                                     else the latest of its arguments
-       where   a register if s or k is below it (each lane its own), else a slot
+       where   lanes if s or k is below it (each lane its own), else a slot
 
-   Nodes are emitted in the graph's order, each into the code of its phase. Registers are reused
-   once the last reader of a value stands in the same phase; what a later phase reads stays. */
-#include "vm_int.h"
+   Of the rows' values those that depend on nothing but k - q, such as a distance, what is made of
+   it, and what is loaded by it, are the same along a tile's diagonals. They are made once per tile,
+   for a row that is longer by the tile's rows, and each row reads its part:
+
+       diagonals   k - q  -2 -1  0  1  2  3        of a tile of 3 rows and 4 columns
+       row 0                    [0  1  2  3]
+       row 1                [-1  0  1  2]
+       row 2             [-2 -1  0  1] */
+#include "vm_write.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { FOREVER = INT32_MAX, IRREGULAR = INT32_MIN };
-
-typedef struct place {
-    uint8_t phase, wide;
-    int32_t slot, reg; /* -1: none yet; a uniform value gets a register when lanes want it */
-    int32_t last;      /* the last node that reads it as lanes, or FOREVER */
-    int32_t stride;    /* i32: growth from lane to lane, or IRREGULAR */
-} place;
-
-typedef struct writer {
-    const attn_graph *g;
-    attn__vm *vm;
-    place *at;
-    uint8_t *need;  /* by a root */
-    int32_t *spare; /* registers that nobody holds */
-    int n_spare;
-} writer;
 
 /* -- Placing ----------------------------------------------------------------------------------- */
 
@@ -37,24 +25,20 @@ static int32_t small(int64_t x) {
     return x > -65536 && x < 65536 ? (int32_t)x : IRREGULAR;
 }
 
-static int32_t stride_of(const writer *w, const attn__node *node) {
-    const place *const a = attn__has_args(node) ? &w->at[node->u.arg[0]] : NULL;
-    const place *const b = attn__has_args(node) && node->n > 1 ? &w->at[node->u.arg[1]] : NULL;
-    if (node->op == OP_leaf && node->sym == LEAF_k) {
-        return 1;
-    }
-    if (!a || a->stride == IRREGULAR || (b && b->stride == IRREGULAR)) {
+/* Growth of a sum or a product by a constant, from those of its arguments. */
+static int32_t growth(const writer *w, const attn__node *node, int32_t a, int32_t b) {
+    if (a == IRREGULAR || b == IRREGULAR) {
         return IRREGULAR;
     }
     switch (node->op) {
-    case OP_neg: return -a->stride;
-    case OP_add: return small((int64_t)a->stride + b->stride);
-    case OP_sub: return small((int64_t)a->stride - b->stride);
+    case OP_neg: return -a;
+    case OP_add: return small((int64_t)a + b);
+    case OP_sub: return small((int64_t)a - b);
     case OP_mul:
         for (int i = 0; i < 2; i++) {
             const attn__node *const factor = &w->g->node[node->u.arg[i]];
             if (factor->op == OP_const) {
-                return small((int64_t)factor->u.value.i * (i ? a : b)->stride);
+                return small((int64_t)factor->u.value.i * (i ? a : b));
             }
         }
         return IRREGULAR;
@@ -62,153 +46,130 @@ static int32_t stride_of(const writer *w, const attn__node *node) {
     }
 }
 
+static void put_growth(writer *w, const attn__node *node, place *p) {
+    p->row = p->lane = IRREGULAR;
+    if (p->phase == CODE_BEGIN) {
+        p->row = p->lane = 0;
+    } else if (node->op == OP_leaf && node->sym != LEAF_s) {
+        p->row = node->sym != LEAF_k;
+        p->lane = node->sym == LEAF_k;
+    } else if (attn__has_args(node) && node->type == VT_I32) {
+        const place *const a = &w->at[node->u.arg[0]], *const b = &w->at[node->u.arg[node->n > 1]];
+        p->row = growth(w, node, a->row, node->n > 1 ? b->row : 0);
+        p->lane = growth(w, node, a->lane, node->n > 1 ? b->lane : 0);
+    }
+    if (!p->wide) {
+        p->lane = 0;
+    }
+}
+
+/* Whether a wide value of the rows depends on nothing but k - q. */
+static int is_diagonal(const writer *w, const attn__node *node, const place *p) {
+    if (p->lane != IRREGULAR && p->row != IRREGULAR && p->lane == -p->row) {
+        return 1;
+    }
+    int all = attn__has_args(node);
+    for (int i = 0; all && i < node->n; i++) {
+        const place *const a = &w->at[node->u.arg[i]];
+        all = a->phase == CODE_BEGIN || a->home == CODE_ROWS;
+    }
+    return all;
+}
+
 static void put(writer *w, int n) {
     const attn__node *const node = &w->g->node[n];
     place *const p = &w->at[n];
-    p->slot = p->reg = -1;
-    p->last = -1;
+    p->kept.base = NOWHERE;
     if (node->op == OP_leaf) {
         p->wide = node->sym == LEAF_s || node->sym == LEAF_k;
-        p->phase = node->sym == LEAF_s || node->sym == LEAF_q || node->sym == LEAF_i ? PHASE_ROW
-                   : node->sym == LEAF_k                                             ? PHASE_COLUMNS
-                                                                                     : PHASE_BEGIN;
+        p->phase = node->sym == LEAF_s || node->sym == LEAF_q || node->sym == LEAF_i ? CODE_ROW
+                   : node->sym == LEAF_k                                             ? CODE_COLUMNS
+                                                                                     : CODE_BEGIN;
     }
     for (int i = 0; attn__has_args(node) && i < node->n; i++) {
         const place *const a = &w->at[node->u.arg[i]];
         p->wide |= a->wide;
         p->phase = a->phase > p->phase ? a->phase : p->phase;
     }
-    p->stride = !p->wide ? 0 : node->type == VT_I32 ? stride_of(w, node) : IRREGULAR;
-    for (int i = 0; p->wide && attn__has_args(node) && i < node->n; i++) {
-        place *const a = &w->at[node->u.arg[i]];
-        if (a->last != FOREVER && (a->wide || node->op != OP_load)) {
-            a->last = a->phase < p->phase ? FOREVER : n;
-        }
-    }
-}
-
-/* -- Writing ----------------------------------------------------------------------------------- */
-
-static vm_step *emit(writer *w, int phase, int kind, const attn__node *node) {
-    vm_step *const t = &w->vm->code[phase].step[w->vm->code[phase].n++];
-    memset(t, 0, sizeof *t);
-    t->kind = (uint8_t)kind;
-    if (node) {
-        t->op = node->op;
-        t->type = attn__has_args(node) && node->op != OP_load ? w->g->node[node->u.arg[0]].type
-                                                              : node->type;
-        t->n = node->n;
-        t->sym = node->sym;
-    }
-    return t;
-}
-
-static int register_new(writer *w) {
-    return ++w->vm->n_registers;
-}
-static int register_take(writer *w) {
-    return w->n_spare ? w->spare[--w->n_spare] : register_new(w);
-}
-
-/* The register of a value, splatted if it has none. What a later phase splats into an earlier one
-   must be a register of its own: a spare one was written in between. */
-static int lanes_of(writer *w, int n) {
-    place *const p = &w->at[n];
-    if (p->reg < 0) {
-        vm_step *const t = emit(w, p->phase, STEP_SPLAT, NULL);
-        t->arg[0] = p->slot;
-        t->to = p->reg = p->last == FOREVER ? register_new(w) : register_take(w);
-    }
-    return p->reg;
-}
-
-static void release_args(writer *w, int n) {
-    const attn__node *const node = &w->g->node[n];
-    for (int i = 0; i < node->n; i++) {
-        place *const a = &w->at[node->u.arg[i]];
-        if (a->last == n && a->reg > 0) {
-            w->spare[w->n_spare++] = a->reg;
-            a->reg = -1;
-            a->last = -1;
-        }
-    }
-}
-
-static attn__lane_fn loop_for(int op, int type) {
-    return (*attn__lanes_at(0))[op][type == VT_F32 && op != OP_select ? VT_F32 : VT_I32];
-}
-
-static void write_wide(writer *w, int n) {
-    const attn__node *const node = &w->g->node[n];
-    place *const p = &w->at[n];
-    if (node->op == OP_leaf) {
-        p->reg = node->sym == LEAF_s ? 0 : register_take(w);
-        if (node->sym == LEAF_k) {
-            emit(w, PHASE_COLUMNS, STEP_KEYS, node)->to = p->reg;
-        }
+    put_growth(w, node, p);
+    p->home = p->wide && p->phase == CODE_ROW && is_diagonal(w, node, p) ? CODE_ROWS : p->phase;
+    if (p->wide) {
         return;
     }
-    int32_t arg[ATTN__MAX_RANK], stride[ATTN__MAX_RANK] = {0};
-    uint8_t wide = 0, regular = 1;
-    for (int i = 0; i < node->n; i++) {
-        const place *const a = &w->at[node->u.arg[i]];
-        const int as_slot = node->op == OP_load && !a->wide;
-        arg[i] = as_slot ? a->slot : lanes_of(w, node->u.arg[i]);
-        wide |= (uint8_t)(!as_slot << i);
-        stride[i] = a->stride;
-        regular &= a->stride != IRREGULAR;
-    }
-    vm_step *const t = emit(w, p->phase, node->op == OP_load ? STEP_LOAD : STEP_LANES, node);
-    t->wide = wide;
-    t->regular = regular;
-    for (int i = 0; i < ATTN__MAX_RANK; i++) {
-        t->arg[i] = arg[i < node->n ? i : 0];
-        t->stride[i] = stride[i];
-    }
-    if (t->kind == STEP_LANES) {
-        t->loop = loop_for(t->op, t->type);
-    }
-    t->to = p->reg = register_take(w);
-    release_args(w, n);
-}
-
-static void write_uniform(writer *w, int n) {
-    const attn__node *const node = &w->g->node[n];
-    place *const p = &w->at[n];
-    if (node->op == OP_leaf) {
-        p->slot = node->sym;
-        return;
-    }
-    p->slot = w->vm->n_slots++;
+    p->slot = node->op == OP_leaf ? node->sym : w->vm->n_slots++;
     if (node->op == OP_const) {
         if (node->type == VT_F32) {
             w->vm->slot[p->slot].f = node->u.value.f;
         } else {
             w->vm->slot[p->slot].i = node->u.value.i;
         }
-        return;
-    }
-    vm_step *const t = emit(w, p->phase,
-                            node->op == OP_param  ? STEP_PARAM
-                            : node->op == OP_load ? STEP_FETCH
-                                                  : STEP_SCALAR,
-                            node);
-    t->to = p->slot;
-    for (int i = 0; attn__has_args(node) && i < node->n; i++) {
-        t->arg[i] = w->at[node->u.arg[i]].slot;
+    } else if (p->phase == CODE_BEGIN && node->op != OP_leaf) {
+        attn__vm_scalar(w, CODE_BEGIN, n);
     }
 }
 
-static void write_all(writer *w, const int32_t *roots, int n_roots) {
-    for (int phase = 0; phase < PHASES; phase++) {
-        for (int i = 0; i < w->g->n; i++) {
-            if (w->need[i] && w->at[i].phase == phase) {
-                (w->at[i].wide ? write_wide : write_uniform)(w, i);
-            }
+/* -- Code -------------------------------------------------------------------------------------- */
+
+/* needed: what the code of the rows makes or reads. Of that, what others make is their output. */
+static void need_of_row(writer *w, const int32_t *roots, int n_roots) {
+    for (int r = 0; r < n_roots; r++) {
+        place *const p = &w->at[roots[r]];
+        w->here[roots[r]].needed = 1;
+        p->output = p->wide;
+    }
+    for (int n = w->g->n - 1; n >= 0; n--) {
+        const attn__node *const node = &w->g->node[n];
+        place *const p = &w->at[n];
+        if (!w->here[n].needed) {
+            continue;
+        }
+        p->output |= p->wide && p->home != CODE_ROW;
+        for (int i = 0; p->home == CODE_ROW && attn__has_args(node) && i < node->n; i++) {
+            w->here[node->u.arg[i]].needed = 1;
         }
     }
+}
+
+/* needed: what makes the outputs of a code that others run after. */
+static void need_of_outputs(writer *w, int code) {
+    for (int n = w->g->n - 1; n >= 0; n--) {
+        const attn__node *const node = &w->g->node[n];
+        const place *const p = &w->at[n];
+        w->here[n].needed |= p->output && p->home == code;
+        for (int i = 0; w->here[n].needed && attn__has_args(node) && i < node->n; i++) {
+            w->here[node->u.arg[i]].needed = 1;
+        }
+    }
+}
+
+/* A root that is uniform is splatted to a row, where its readers find it. */
+static vm_ref row_of_root(writer *w, int n) {
+    const place *const p = &w->at[n];
+    if (p->wide) {
+        return p->kept;
+    }
+    const vm_ref to = attn__vm_keep(w, AT_ROW);
+    vm_step *const t = attn__vm_step(w, p->phase, STEP_SPLAT);
+    if (t) {
+        t->arg[0].at = p->slot;
+        t->to = to;
+    }
+    return to;
+}
+
+static void write_all(writer *w, const int32_t *roots, int n_roots) {
+    const size_t all = (size_t)w->g->n * sizeof *w->here;
+    need_of_row(w, roots, n_roots);
+    for (int code = CODE_COLUMNS; code < CODE_ROW; code++) {
+        memset(w->here, 0, all);
+        need_of_outputs(w, code);
+        attn__vm_write(w, code);
+    }
+    memset(w->here, 0, all);
+    need_of_row(w, roots, n_roots);
+    attn__vm_write(w, CODE_ROW);
     for (int r = 0; r < n_roots; r++) {
-        w->vm->out[r] = lanes_of(w, roots[r]);
+        w->vm->out[r] = row_of_root(w, roots[r]);
     }
 }
 
@@ -216,38 +177,35 @@ static int build(writer *w, const int32_t *roots, int n_roots) {
     attn__vm *const vm = w->vm;
     const size_t n = (size_t)w->g->n;
     w->at = calloc(n, sizeof *w->at);
+    w->here = calloc(n, sizeof *w->here);
     w->need = malloc(n);
-    w->spare = malloc(n * sizeof *w->spare);
+    w->order = malloc(2 * n * sizeof *w->order);
+    w->pool[0].spare = malloc(VM_BASES * n * sizeof *w->order);
     vm->slot = calloc(n + LEAF_COUNT, sizeof *vm->slot);
     vm->symbol = malloc((size_t)w->g->n_symbols * sizeof *vm->symbol + 1);
     vm->out = malloc((size_t)n_roots * sizeof *vm->out);
+    vm->lanes = attn__lanes_chosen();
     vm->n_slots = LEAF_COUNT;
     vm->n_out = n_roots;
-    if (!w->at || !w->need || !w->spare || !vm->slot || !vm->symbol || !vm->out) {
+    if (!w->at || !w->here || !w->need || !w->order || !w->pool[0].spare || !vm->slot ||
+        !vm->symbol || !vm->out) {
         return 0;
+    }
+    w->stack = w->order + n;
+    for (int base = 1; base < VM_BASES; base++) {
+        w->pool[base].spare = w->pool[0].spare + (size_t)base * n;
     }
     if (w->g->n_symbols) {
         memcpy(vm->symbol, w->g->symbol, (size_t)w->g->n_symbols * sizeof *vm->symbol);
     }
     attn__need(w->g, roots, n_roots, w->need);
-    int steps = 0;
     for (int i = 0; i < w->g->n; i++) {
         if (w->need[i]) {
             put(w, i);
-            steps += 2; /* a value and its splat */
-        }
-    }
-    for (int r = 0; r < n_roots; r++) {
-        w->at[roots[r]].last = FOREVER;
-    }
-    for (int phase = 0; phase < PHASES; phase++) {
-        vm->code[phase].step = malloc((size_t)steps * sizeof *vm->code[phase].step);
-        if (!vm->code[phase].step) {
-            return 0;
         }
     }
     write_all(w, roots, n_roots);
-    return 1;
+    return !w->failed;
 }
 
 int attn__vm_new(const attn_graph *g, const int32_t *roots, int n_roots, attn__vm **vm) {
@@ -255,8 +213,10 @@ int attn__vm_new(const attn_graph *g, const int32_t *roots, int n_roots, attn__v
     writer w = {.g = g, .vm = *vm};
     const int built = *vm && build(&w, roots, n_roots);
     free(w.at);
+    free(w.here);
     free(w.need);
-    free(w.spare);
+    free(w.order);
+    free(w.pool[0].spare);
     if (!built) {
         attn__vm_free(*vm);
         *vm = NULL;
@@ -269,9 +229,10 @@ void attn__vm_free(attn__vm *vm) {
     if (!vm) {
         return;
     }
-    for (int phase = 0; phase < PHASES; phase++) {
-        free(vm->code[phase].step);
+    for (int code = 0; code < CODES; code++) {
+        free(vm->code[code].step);
     }
+    free(vm->insn);
     free(vm->symbol);
     free(vm->slot);
     free(vm->out);

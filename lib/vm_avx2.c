@@ -1,4 +1,4 @@
-/* vm_avx2.c: the vector machine's loops for vectors of 256 bits. */
+/* vm_avx2.c: the vector machine's lanes for vectors of 256 bits. */
 #include "vm_loops.h"
 
 #if defined(__x86_64__)
@@ -11,6 +11,10 @@
 #endif
 
 #define VM_TABLE attn__lanes_avx2
+#define VM_NAME  "avx2"
+/* gcc leaves it out after a call with vectors; without it each later 128-bit instruction waits. */
+#define VM_LEAVE __builtin_ia32_vzeroupper()
+#define VL       8
 #include "vm_lanes.h"
 
 #if defined(__clang__)

@@ -1,4 +1,4 @@
-/* vm_avx512.c: the vector machine's loops for vectors of 512 bits. */
+/* vm_avx512.c: the vector machine's lanes for vectors of 512 bits. */
 #include "vm_loops.h"
 
 #if defined(__x86_64__)
@@ -12,6 +12,10 @@
 #endif
 
 #define VM_TABLE attn__lanes_avx512
+#define VM_NAME  "avx512"
+/* gcc leaves it out after a call with vectors; without it each later 128-bit instruction waits. */
+#define VM_LEAVE __builtin_ia32_vzeroupper()
+#define VL       16
 #include "vm_lanes.h"
 
 #if defined(__clang__)

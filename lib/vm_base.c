@@ -1,7 +1,10 @@
-/* vm_base.c: the vector machine's loops for any processor, and the choice among the tables. */
+/* vm_base.c: the vector machine's lanes for any processor, and the choice among the tables. */
 #include "vm_loops.h"
 
-const attn__lane_table *attn__lanes_at(int i) {
+#include <stdlib.h>
+#include <string.h>
+
+const attn__lanes *attn__lanes_at(int i) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
@@ -15,5 +18,19 @@ const attn__lane_table *attn__lanes_at(int i) {
     return i == 0 ? &attn__lanes_base : NULL;
 }
 
+const attn__lanes *attn__lanes_chosen(void) {
+    const char *const name = getenv("ATTN_CPU");
+    const attn__lanes *lanes;
+    for (int i = 0; name && (lanes = attn__lanes_at(i)); i++) {
+        if (strcmp(name, lanes->name) == 0) {
+            return lanes;
+        }
+    }
+    return attn__lanes_at(0);
+}
+
 #define VM_TABLE attn__lanes_base
+#define VM_NAME  "base"
+#define VL       4
+#define VM_LEAVE (void)0
 #include "vm_lanes.h"

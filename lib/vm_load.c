@@ -50,17 +50,21 @@ static void convert(void *to, const attn__symbol *s, const attn__bound *t, const
     }
 }
 
-static void load_run(const attn__vm *vm, void *scratch, const vm_step *step, int32_t *to) {
-    const vm_frame *const frame = vm_frame_of(scratch);
-    const attn__bound *const t = &frame->bound[step->sym];
-    int64_t base[ATTN__MAX_RANK], begin = 0, end = frame->n;
+static const int32_t *index_of(void *scratch, const vm_step *step, int i) {
+    return step->wide >> i & 1 ? vm_at(scratch, step->arg[i])
+                               : &vm_slots_of(scratch)[step->arg[i].at].i;
+}
+
+static void load_run(const attn__vm *vm, void *scratch, const vm_step *step, int32_t *to, int n) {
+    const attn__bound *const t = &vm_frame_of(scratch)->bound[step->sym];
+    int64_t base[ATTN__MAX_RANK], begin = 0, end = n;
     for (int i = 0; i < step->n; i++) {
-        const int wide = step->wide >> i & 1;
-        base[i] = wide ? *(const int32_t *)vm_register(vm, scratch, step->arg[i])
-                       : vm_slots_of(scratch)[step->arg[i]].i;
+        int32_t x;
+        memcpy(&x, index_of(scratch, step, i), sizeof x);
+        base[i] = x;
         clip(base[i], step->stride[i], t->n[i], &begin, &end);
     }
-    memset(to, 0, (size_t)frame->n * sizeof *to);
+    memset(to, 0, (size_t)n * sizeof *to);
     if (begin == end) {
         return;
     }
@@ -74,17 +78,14 @@ static void load_run(const attn__vm *vm, void *scratch, const vm_step *step, int
 }
 
 /* Adds the axis i to the lanes' places at[n], as index 0 where it is outside, which is noted. */
-static void add_axis(const attn__vm *vm, void *scratch, const vm_step *step, int i, int64_t *at,
+static void add_axis(void *scratch, const vm_step *step, int i, int n, int64_t *at,
                      int32_t *outside) {
-    const vm_frame *const frame = vm_frame_of(scratch);
-    const attn__bound *const t = &frame->bound[step->sym];
+    const attn__bound *const t = &vm_frame_of(scratch)->bound[step->sym];
     const int32_t extent = t->n[i] < INT32_MAX ? (int32_t)t->n[i] : INT32_MAX;
     const int64_t stride = t->st[i];
-    const int wide = step->wide >> i & 1;
-    const int32_t *const index =
-        wide ? vm_register(vm, scratch, step->arg[i]) : &vm_slots_of(scratch)[step->arg[i]].i;
-    const int each = wide ? 1 : 0;
-    for (int j = 0; j < frame->n; j++) {
+    const int each = step->wide >> i & 1;
+    const int32_t *const index = index_of(scratch, step, i);
+    for (int j = 0; j < n; j++) {
         const int32_t x = index[j * each];
         const int inside = x >= 0 && x < extent;
         at[j] += (inside ? x : 0) * stride;
@@ -101,19 +102,18 @@ static int is_empty(const attn__bound *t, int rank) {
 }
 
 /* Every place is one of the tensor, the lanes that are outside included: they read and forget. */
-static void load_each(const attn__vm *vm, void *scratch, const vm_step *step, int32_t *to) {
-    const vm_frame *const frame = vm_frame_of(scratch);
-    const attn__bound *const t = &frame->bound[step->sym];
+static void load_each(const attn__vm *vm, void *scratch, const vm_step *step, int32_t *to, int n) {
+    const attn__bound *const t = &vm_frame_of(scratch)->bound[step->sym];
     const char *const data = t->data;
-    const int n = frame->n, bytes = attn__type_bytes(t->type);
-    int64_t at[ATTN__VM_WIDTH] = {0};
-    int32_t outside[ATTN__VM_WIDTH] = {0};
+    const int bytes = attn__type_bytes(t->type);
+    int64_t at[VM_DIAGONAL] = {0};
+    int32_t outside[VM_DIAGONAL] = {0};
     if (is_empty(t, step->n)) {
         memset(to, 0, (size_t)n * sizeof *to);
         return;
     }
     for (int i = 0; i < step->n; i++) {
-        add_axis(vm, scratch, step, i, at, outside);
+        add_axis(scratch, step, i, n, at, outside);
     }
     for (int j = 0; j < n; j++) {
         if (t->type == ATTN_F32) {
@@ -127,7 +127,7 @@ static void load_each(const attn__vm *vm, void *scratch, const vm_step *step, in
     }
 }
 
-void attn__vm_load(const attn__vm *vm, void *scratch, const vm_step *step) {
-    int32_t *const to = vm_register(vm, scratch, step->to);
-    (step->regular ? load_run : load_each)(vm, scratch, step, to);
+void attn__vm_load(const attn__vm *vm, void *scratch, const vm_step *step, int n) {
+    int32_t *const to = vm_at(scratch, step->to);
+    (step->regular ? load_run : load_each)(vm, scratch, step, to, n);
 }

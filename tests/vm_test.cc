@@ -179,7 +179,8 @@ int check_op(int op, int type) {
     for (size_t k0 = 0; k0 < count; k0 += ATTN__VM_WIDTH) {
         const int width = (int)std::min<size_t>(ATTN__VM_WIDTH, count - k0);
         attn__vm_columns(m.vm, m.scratch, (int32_t)k0, width);
-        attn__vm_row(m.vm, m.scratch, 0, 0, nullptr, m.out.data());
+        attn__vm_rows(m.vm, m.scratch, 0, 0, 1);
+        attn__vm_row(m.vm, m.scratch, 0, nullptr, 1, m.out.data());
         for (int j = 0; j < width; j++) {
             attn__val32 v[3];
             for (int i = 0; i < 3; i++) {
@@ -253,50 +254,78 @@ TEST_CASE("every op has the same bits in lanes and alone") {
     }
 }
 
-TEST_CASE("every table of this processor has the same bits, in every lane of every width") {
-    enum { N = 203 };
+TEST_CASE("every table of this processor has the same bits, whichever argument is at hand") {
     rng r{17};
     int tables = 0;
     for (int t = 0; attn__lanes_at(t); t++) {
+        const attn__lanes *const lanes = attn__lanes_at(t);
+        const int chunk = lanes->chunk;
         tables++;
-        for (int op = 0; op < OP_leaf; op++) {
-            for (int type = VT_I32; type <= VT_F32; type++) {
-                const attn__lane_fn loop = (*attn__lanes_at(t))[op][type];
-                for (int round = 0; loop && round < 40; round++) {
-                    std::vector<attn__val32> arg[3], out(N);
-                    for (auto &row : arg) {
-                        for (int j = 0; j < N; j++) {
-                            attn__val32 v;
-                            v.i = (int32_t)r.bits();
-                            if (type == VT_F32 && r.below(3) == 0) {
-                                v.f = r.below(2) ? edges_f[r.below(40)] : (float)(9 * r.uniform());
-                            } else if (r.below(3) == 0) {
-                                v.i = edges_i[r.below(22)];
-                            }
-                            row.push_back(v);
-                        }
+        for (int at = 0; at < OP_leaf * 3 * 3 * 40; at++) { // op, type, argument, round
+            const int op = at / 360, type = at / 120 % 3, hand = at / 40 % 3;
+            if (!lanes->op[op][type][hand]) {
+                CHECK((hand >= attn__ops[op].n || !lanes->op[op][type][0]));
+                continue;
+            }
+            alignas(64) attn__val32 memory[4][128];
+            for (auto &row : memory) {
+                for (attn__val32 &v : row) {
+                    v.i = (int32_t)r.bits();
+                    if (type == VT_F32 && r.below(3) == 0) {
+                        v.f = r.below(2) ? edges_f[r.below(40)] : (float)(9 * r.uniform());
+                    } else if (r.below(3) == 0) {
+                        v.i = edges_i[r.below(22)];
                     }
-                    const int n = 1 + r.below(N);
-                    loop(out.data(), arg[0].data(), arg[1].data(), arg[2].data(), n);
-                    for (int j = 0; j < n; j++) {
-                        const size_t at = (size_t)j;
-                        const int of = op == OP_select ? VT_BOOL : type;
-                        const attn__val32 want =
-                            attn__op32(op, of, arg[0][at], arg[1][at], arg[2][at]);
-                        const bool f = type == VT_F32 && attn__ops[op].rule != RULE_NN_B &&
-                                       attn__ops[op].rule != RULE_EE_B && op != OP_int;
-                        if (!random_expr::same(f || op == OP_float ? VT_F32 : VT_I32, out[at],
-                                               want)) {
-                            FAIL("table " << t << " " << attn__op_name(op) << " lane " << j << ": "
-                                          << out[at].f << "|" << out[at].i << ", not " << want.f
-                                          << "|" << want.i);
-                        }
-                    }
+                }
+            }
+            // Arguments in rows 0 to 2, the result in row 3: two chunks of a chain, with a pause.
+            const auto row = [&](int e) { return vm_ref{e * (int32_t)sizeof memory[0], AT_ROW}; };
+            const vm_insn chain[] = {{lanes->load, {row(hand), row(0)}},
+                                     {lanes->pause, {row(0), row(0)}},
+                                     {lanes->op[op][type][hand],
+                                      {row(hand == 0), row(hand == 2 ? 1 : 2)}},
+                                     {lanes->store, {row(3), row(0)}},
+                                     {lanes->end, {row(0), row(0)}}};
+            char *const base[VM_BASES] = {nullptr, (char *)memory, nullptr};
+            CHECK(lanes->run(chain, base, nullptr, 1, chunk + 1) == 0);
+            for (int j = 0; j < 2 * chunk; j++) {
+                const int of = op == OP_select ? VT_BOOL : type;
+                const attn__val32 want =
+                    attn__op32(op, of, memory[0][j], memory[1][j], memory[2][j]);
+                const bool f = type == VT_F32 && attn__ops[op].rule != RULE_NN_B &&
+                               attn__ops[op].rule != RULE_EE_B && op != OP_int;
+                const int result = f || op == OP_float ? VT_F32 : VT_I32;
+                if (!random_expr::same(result, memory[3][j], want)) {
+                    FAIL(lanes->name << " " << attn__op_name(op) << " argument " << hand << " lane "
+                                     << j << ": " << memory[3][j].f << "|" << memory[3][j].i
+                                     << ", not " << want.f << "|" << want.i);
                 }
             }
         }
     }
     CHECK(tables >= 1);
+}
+
+TEST_CASE("a score is scaled, and -inf among them is seen in every lane") {
+    for (int t = 0; attn__lanes_at(t); t++) {
+        const attn__lanes *const lanes = attn__lanes_at(t);
+        alignas(64) float to[128];
+        char *const base[VM_BASES] = {nullptr, (char *)to, nullptr};
+        const vm_ref first = {0, AT_ROW};
+        const vm_insn chain[] = {{lanes->score, {first, first}},
+                                 {lanes->store, {first, first}},
+                                 {lanes->end, {first, first}}};
+        for (int bad = -1; bad < 128; bad++) {
+            float s[128];
+            for (int j = 0; j < 128; j++) {
+                s[j] = j == bad ? 3e38f : (float)j;
+            }
+            CHECK(lanes->run(chain, base, s, -2, 128) == (bad >= 0));
+            for (int j = 0; j < 128; j++) {
+                CHECK(to[j] == s[j] * -2);
+            }
+        }
+    }
 }
 
 TEST_CASE("random programs give what attn__op32 gives, at any width and offset") {
@@ -319,15 +348,17 @@ TEST_CASE("random programs give what attn__op32 gives, at any width and offset")
         for (int tile = 0; tile < 3; tile++) {
             const int k0 = r.between(-3, 300), width = r.between(1, ATTN__VM_WIDTH);
             attn__vm_columns(m.vm, m.scratch, k0, width);
-            for (int row = 0; row < 2; row++) {
-                env.leaf[LEAF_i] = r.below(40);
-                env.leaf[LEAF_q] = r.between(-9, 40);
-                std::vector<float> s((size_t)width);
+            const int i0 = r.below(40), q0 = r.between(-9, 40);
+            const int rows = r.below(3) ? r.between(1, ATTN__VM_ROWS) : ATTN__VM_ROWS;
+            attn__vm_rows(m.vm, m.scratch, i0, q0, rows);
+            for (int row = r.below(rows), turn = 0; turn < 3; turn++, row = r.below(rows)) {
+                env.leaf[LEAF_i] = i0 + row;
+                env.leaf[LEAF_q] = q0 + row;
+                std::vector<float> s(ATTN__VM_WIDTH);
                 for (float &one : s) {
                     one = r.below(8) ? (float)(8 * r.uniform() - 4) : edges_f[r.below(40)];
                 }
-                attn__vm_row(m.vm, m.scratch, env.leaf[LEAF_i], env.leaf[LEAF_q], s.data(),
-                             m.out.data());
+                attn__vm_row(m.vm, m.scratch, row, s.data(), 1, m.out.data());
                 for (int j = 0; j < width; j += 1 + r.below(5)) {
                     env.leaf[LEAF_k] = k0 + j;
                     for (size_t n = 0; n < roots.size(); n++) {
@@ -518,8 +549,10 @@ TEST_CASE("loads: any stride, any type, outside gives 0 and touches nothing") {
         attn__vm_begin(m.vm, m.scratch, &env, bound.data());
         const int k0 = r.between(-15, 5), width = r.between(1, 40);
         attn__vm_columns(m.vm, m.scratch, k0, width);
-        env.leaf[LEAF_q] = r.between(-5, 15);
-        attn__vm_row(m.vm, m.scratch, 0, env.leaf[LEAF_q], nullptr, m.out.data());
+        const int q0 = r.between(-5, 15), rows = r.between(1, 40), row = r.below(rows);
+        attn__vm_rows(m.vm, m.scratch, 0, q0, rows);
+        env.leaf[LEAF_q] = q0 + row;
+        attn__vm_row(m.vm, m.scratch, row, nullptr, 1, m.out.data());
         for (int j = 0; j < width; j++) {
             env.leaf[LEAF_k] = k0 + j;
             const auto val = random_expr::eval32(&x.g, root, 0, env, bound);
