@@ -1,7 +1,7 @@
 /* device.c: the list of devices and opening one; memory and streams are in memory.c.
 
    Who calls it: the public API. Two hosts, by name, and one table of drivers, whose devices are
-   named after them: "cuda:0", "emu:sm_80". */
+   named after them: "emu:sm_80". */
 #define _POSIX_C_SOURCE 200809L
 #include "emu/emu_driver.h"
 #include "gpu_module.h"
