@@ -18,18 +18,19 @@
 
 EXPORT(attn_fwd_shared, ATTN_SHARED_BYTES);
 
-DEV void attn_fwd_item(const attn_params *p, const attn_item *w) {
-    attn_row row[TILE_ROWS];
+DEV void attn_fwd_item(const attn_params *p, attn_item *w) {
     attn_soft t;
     tile_o o;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        row[r] = score_row(p, w, w->row0 + tile_row(r));
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
             o.x[r][c] = 0;
         }
     }
     softmax_begin(&t);
-    multistage(p, w, row, &t, &o);
+    multistage(p, w, &t, &o);
+    if (ISA_FORGETS) { /* the same item: the loop need not keep it */
+        work_item(p, p->first + (i64)forget((u32)block_id()), w);
+    }
     if (epilogue_sum(w, &t, &o)) {
         careful_rows(p, w);
     } else {

@@ -59,17 +59,18 @@ DEV int dropout_pair(const attn_params *p, const attn_item *w, const attn_row *r
 }
 
 /* p of dropped pairs becomes 0; the factor of kept ones is the epilogue's. */
-DEV void dropout_tile(const attn_params *p, const attn_item *w, const attn_row *row, u64 seed,
-                      i32 k0, tile_s *s) {
+DEV void dropout_tile(const attn_params *p, const attn_item *w, u64 seed, i32 k0, tile_s *s) {
     if (p->k0 % 32) {
-        for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            const attn_row row = score_lane_row(p, w, r);
             UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-                s->x[r][c] = dropout_pair(p, w, &row[r], seed, k0 + tile_col(c)) ? s->x[r][c] : 0;
+                s->x[r][c] = dropout_pair(p, w, &row, seed, k0 + tile_col(c)) ? s->x[r][c] : 0;
             }
         }
         return;
     }
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const attn_row row = score_lane_row(p, w, r);
         UNROLL for (int g = 0; g < ATTN_BN / 32; g++) {
             UNROLL for (int call = 0; call < TILE_DROP_CALLS; call++) {
                 attn_draw draw;
@@ -80,7 +81,7 @@ DEV void dropout_tile(const attn_params *p, const attn_item *w, const attn_row *
                         continue;
                     }
                     if (!drawn) {
-                        draw = dropout_call(p, w, &row[r], seed, (i32)p->k0 + k0 + tile_col(c));
+                        draw = dropout_call(p, w, &row, seed, (i32)p->k0 + k0 + tile_col(c));
                         drawn = 1;
                     }
                     s->x[r][c] = dropout_keeps(p, &draw, tile_col(c)) ? s->x[r][c] : 0;

@@ -118,20 +118,26 @@ DEV float score_pair(const attn_params *p, const attn_item *w, const attn_row *r
     return x;
 }
 
+/* Row r of the lane. It is computed where it is used: in few steps, and registers are few. */
+DEV attn_row score_lane_row(const attn_params *p, const attn_item *w, int r) {
+    return score_row(p, w, (i32)forget((u32)(w->row0 + tile_row(r))));
+}
+
 /* Products of a step become scores in place; `raw` as score_is_raw has it. */
-DEV void score_tile(const attn_params *p, const attn_item *w, const attn_row *row, i32 k0, int raw,
-                    int check, tile_s *s) {
+DEV void score_tile(const attn_params *p, const attn_item *w, i32 k0, int raw, int check,
+                    tile_s *s) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const float scale = score_scale(p, w, &row[r], k0);
+        const attn_row row = score_lane_row(p, w, r);
+        const float scale = score_scale(p, w, &row, k0);
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
             const float x = s->x[r][c], scaled = x * scale;
             const i32 k = k0 + tile_col(c);
 #if SCORE_RAW
-            const float y = score_pair(p, w, &row[r], k, scaled, check);
+            const float y = score_pair(p, w, &row, k, scaled, check);
             const int masked = check && y == MINUS_INF;
             s->x[r][c] = masked ? MINUS_INF : raw ? x : scaled;
 #else
-            s->x[r][c] = score_pair(p, w, &row[r], k, scaled, check);
+            s->x[r][c] = score_pair(p, w, &row, k, scaled, check);
             (void)raw;
 #endif
         }

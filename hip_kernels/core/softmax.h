@@ -32,8 +32,8 @@ DEV void softmax_begin(attn_soft *t) {
     }
 }
 
-/* Scores become p, not rounded; o and l are brought to the new m. */
-DEV void softmax_step(tile_s *s, attn_soft *t, tile_o *o, float factor) {
+/* m follows the scores; o and l are brought to the new m. */
+DEV void softmax_move(const tile_s *s, attn_soft *t, tile_o *o, float factor) {
     float fade[TILE_ROWS];
     int moved = 0;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
@@ -42,22 +42,14 @@ DEV void softmax_step(tile_s *s, attn_soft *t, tile_o *o, float factor) {
             top = max_num(top, s->x[r][c]);
         }
         top = row_max(top) * factor;
-        const float old = t->m[r];
-        const int move = !(top <= old + SOFTMAX_SLACK);
-        const float m = move ? top : old, base = m == MINUS_INF ? 0.0f : m;
-        fade[r] = move ? exp2_fast(old - top) : 1.0f;
+        const int move = !(top <= t->m[r] + SOFTMAX_SLACK);
+        fade[r] = move ? exp2_fast(t->m[r] - top) : 1.0f;
+        t->m[r] = move ? top : t->m[r];
         moved |= move;
-        float sum = 0;
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-            const float p = exp2_fast(fma_f32(s->x[r][c], factor, -base));
-            s->x[r][c] = p;
-            sum += p;
-        }
-        t->m[r] = m;
-        t->l[r] = fma_f32(t->l[r], fade[r], sum);
     }
     if (warp_any(moved)) {
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            t->l[r] *= fade[r];
             UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
                 o->x[r][c] *= fade[r];
             }
@@ -65,12 +57,27 @@ DEV void softmax_step(tile_s *s, attn_soft *t, tile_o *o, float factor) {
     }
 }
 
+/* Scores become p, not rounded. */
+DEV void softmax_step(tile_s *s, attn_soft *t, tile_o *o, float factor) {
+    softmax_move(s, t, o, factor);
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const float base = t->m[r] == MINUS_INF ? 0.0f : t->m[r];
+        float sum = 0;
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            const float p = exp2_fast(fma_f32(s->x[r][c], factor, -base));
+            s->x[r][c] = p;
+            sum += p;
+        }
+        t->l[r] += sum;
+    }
+}
+
 /* p is multiplied by what its key's v is scaled by, and by the chip's own factor. */
-DEV void softmax_weigh(const attn_params *p, const attn_item *w, const attn_row *row, i32 k0,
-                       tile_s *s) {
+DEV void softmax_weigh(const attn_params *p, const attn_item *w, i32 k0, tile_s *s) {
     if (ATTN_HAS_SCALES || TILE_P_SCALE != 1.0f) {
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            const float weight = score_v_scale(p, w, row[r].h, k0) * TILE_P_SCALE;
+            const i32 h = ATTN_HAS_SCALES ? score_lane_row(p, w, r).h : w->h;
+            const float weight = score_v_scale(p, w, h, k0) * TILE_P_SCALE;
             UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
                 s->x[r][c] *= weight;
             }

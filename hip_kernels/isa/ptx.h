@@ -56,14 +56,14 @@ DEV float sqrt_f32(float x) { return __fsqrt_rn(x); }
 DEV float div_f32(float a, float b) { return __fdiv_rn(a, b); }
 /* The lowest bit that is set, counted from 0; x is not 0. */
 DEV int first_bit(u64 x) { return __ffsll((i64)x) - 1; }
-DEV u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
-
 /* x, of which the compiler forgets how it was computed: what follows from it is computed anew where
    it is needed and does not stay in registers. No instruction. */
+#define ISA_FORGETS 1
 DEV u32 forget(u32 x) {
     ISA_ASM("" : "+r"(x));
     return x;
 }
+DEV u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
 
 /* -- Rounding: two floats to the halves of a word, `lo` in the low one, to nearest even -------- */
 DEV u32 pack_f16(float lo, float hi) {

@@ -47,15 +47,14 @@ DEV i32 block_row(i32 block, const tile_rows *from) {
     return block < 0 ? from->rows : (block >> 1) * ATTN_BN;
 }
 
-DEV void multistage(const attn_params *p, const attn_item *w, const attn_row *row, attn_soft *t,
-                    tile_o *o) {
+DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile_o *o) {
     const attn_seq *const seq = &w->seq;
     const tile_rows q_from = rows_of(&p->q, w->b, w->h, seq->q_row, w->rows, p->D, p->pack,
                                      (p->flags & ATTN_P_VEC_Q) != 0);
     const tile_rows k_from =
-        rows_of(&p->k, w->b, w->hk, seq->k_row, seq->nk, p->D, 1, (p->flags & ATTN_P_VEC_K) != 0);
+        rows_of(&p->k, w->b, w->hk, seq->k_row, w->k_end, p->D, 1, (p->flags & ATTN_P_VEC_K) != 0);
     const tile_rows v_from =
-        rows_of(&p->v, w->b, w->hk, seq->k_row, seq->nk, p->DV, 1, (p->flags & ATTN_P_VEC_V) != 0);
+        rows_of(&p->v, w->b, w->hk, seq->k_row, w->k_end, p->DV, 1, (p->flags & ATTN_P_VEC_V) != 0);
     const float factor = score_factor(p);
     const int raw = score_is_raw(p);
 #if ATTN_HAS_DROPOUT
@@ -99,15 +98,15 @@ DEV void multistage(const attn_params *p, const attn_item *w, const attn_row *ro
         ring_sync(); /* B */
         ring_load(&hold_k, RING_K, stage, &k_from, block_row(block[STAGES], &k_from));
         if (!(block[0] & 1)) {
-            score_tile(p, w, row, k0, raw, 1, &s);
+            score_tile(p, w, k0, raw, 1, &s);
         } else if (!raw) {
-            score_tile(p, w, row, k0, 0, 0, &s);
+            score_tile(p, w, k0, 0, 0, &s);
         }
         softmax_step(&s, t, o, factor);
 #if ATTN_HAS_DROPOUT
-        dropout_tile(p, w, row, seed, k0, &s);
+        dropout_tile(p, w, seed, k0, &s);
 #endif
-        softmax_weigh(p, w, row, k0, &s);
+        softmax_weigh(p, w, k0, &s);
         tile_p_of(&pp, &s);
         tile_pv(o, &pp, stage);
         ring_land(&hold_k, RING_K, stage);

@@ -70,6 +70,8 @@ DEV float rcp_fast(float x) { return attn_emu->rcp_fast(x); }
 DEV float sqrt_f32(float x) { return __builtin_sqrtf(x); }
 DEV float div_f32(float a, float b) { return a / b; }
 DEV int first_bit(u64 x) { return __builtin_ctzll(x); }
+#define ISA_FORGETS 1
+DEV u32 forget(u32 x) { return x; }
 DEV u32 mul_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 
 /* -- Rounding ---------------------------------------------------------------------------------- */

@@ -27,7 +27,6 @@ DEV void cp_async_16(u32 to, u64 from, int bytes) { EMU_PTX->cp_async_16(to, fro
 DEV void cp_async_commit(void) { EMU_PTX->cp_async_commit(); }
 #define cp_async_wait(n) EMU_PTX->cp_async_wait(n)
 
-DEV u32 forget(u32 x) { return x; }
 DEV void ldmatrix_x4(u32 x[4], u32 at) { EMU_PTX->ldmatrix_x4(x, at); }
 DEV void ldmatrix_x4_trans(u32 x[4], u32 at) { EMU_PTX->ldmatrix_x4_trans(x, at); }
 
