@@ -18,7 +18,8 @@
 
 EXPORT(attn_fwd_shared, ATTN_SHARED_BYTES);
 
-DEV void attn_fwd_item(const attn_params *p, attn_item *w) {
+DEV void attn_fwd_item(const attn_params *p, const attn_item *w) {
+    attn_item after; /* the same item: where registers are few, the loop does not keep it */
     attn_soft t;
     tile_o o;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
@@ -28,13 +29,15 @@ DEV void attn_fwd_item(const attn_params *p, attn_item *w) {
     }
     softmax_begin(&t);
     multistage(p, w, &t, &o);
-    if (ISA_FORGETS) { /* the same item: the loop need not keep it */
-        work_item(p, p->first + (i64)forget((u32)block_id()), w);
-    }
-    if (epilogue_sum(w, &t, &o)) {
-        careful_rows(p, w);
+    if (ISA_FORGETS) {
+        work_item(p, p->first + (i64)forget((u32)block_id()), &after);
     } else {
-        epilogue_tile(p, w, &t, &o);
+        after = *w;
+    }
+    if (epilogue_sum(&after, &t, &o)) {
+        careful_rows(p, &after);
+    } else {
+        epilogue_tile(p, &after, &t, &o);
     }
 }
 
