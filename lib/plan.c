@@ -15,6 +15,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { HOST = 1 }; /* DLPack's number */
+
 static const char *direction_name(const attn__problem *p) {
     return p->direction == ATTN_FORWARD ? "forward" : "backward";
 }
@@ -100,7 +102,8 @@ static int plan_fill(attn_plan *plan, int direction, const attn_call *shapes,
         status = plan->engine->plan(plan);
     }
     /* A run's check is over before its engine begins. */
-    if (attn__checks_overflow(plan->variant) && plan->workspace < bytes) {
+    if (plan->device->kind == HOST && attn__checks_overflow(plan->variant) &&
+        plan->workspace < bytes) {
         plan->workspace = bytes;
     }
     return status;
@@ -276,6 +279,25 @@ static int within_plan(const attn__problem *plan, const attn__problem *run) {
     return ATTN_OK;
 }
 
+/* The host computes in the workspace where it can; beside memory of its own a chip needs some here. */
+static int check_run(const attn_plan *plan, const attn_call *call, void *workspace,
+                     attn__bound *bound, attn__problem *problem) {
+    void *scratch = workspace;
+    const int own = plan->device->kind != HOST && attn__checks_overflow(plan->variant);
+    if (own) {
+        scratch = attn__alloc(attn__overflow_scratch(&plan->variant->graph), "a run");
+        if (!scratch) {
+            return ATTN_MEMORY;
+        }
+    }
+    const int status = attn__problem_new(plan->device, plan->problem.direction, call, plan->variant,
+                                         0, bound, scratch, problem);
+    if (own) {
+        free(scratch);
+    }
+    return status;
+}
+
 int attn_run(const attn_plan *plan, const attn_call *call, void *workspace, void *stream) {
     if (!plan) {
         return attn__fail(ATTN_INVALID, "plan", "plan is NULL; a handle is wanted");
@@ -291,8 +313,7 @@ int attn_run(const attn_plan *plan, const attn_call *call, void *workspace, void
     }
     attn__problem problem;
     attn__bound bound[ATTN__MAX_SYMBOLS];
-    ATTN_TRY(attn__problem_new(plan->device, plan->problem.direction, call, plan->variant, 0, bound,
-                               workspace, &problem));
+    ATTN_TRY(check_run(plan, call, workspace, bound, &problem));
     ATTN_TRY(within_plan(&plan->problem, &problem));
     const int timed = attn__log_level() >= 2;
     const double begin = timed ? now() : 0;

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { HOST = 1 }; /* DLPack's number */
+
 /* The oracle alone takes f64, which is why it comes first: others begin at the second. */
 static const int input_types[] = {ATTN_F64,      ATTN_F32,  ATTN_F16,      ATTN_BF16, ATTN_E4M3FN,
                                   ATTN_E4M3FNUZ, ATTN_E5M2, ATTN_E5M2FNUZ, 0};
@@ -250,12 +252,18 @@ static attn__range upto(double lo, double hi) {
 }
 
 /* i32 overflow over every place that a run of this plan may have: its totals are within these. */
-static int check_overflow(const attn__problem *p, void *scratch) {
+static int check_overflow(const attn_device *device, const attn__problem *p, void *scratch) {
     const attn_graph *const g = &p->variant->graph;
+    attn__bound known[ATTN__MAX_SYMBOLS];
     const double nq = (double)(p->nq_all ? p->nq_all : p->NQ);
     const double nk = (double)(p->nk_all ? p->nk_all : p->NK);
     attn__box box;
-    attn__box_init(&box, p->bound);
+    for (int i = 0; i < g->n_symbols;
+         i++) { /* tables that are not here have their declared bounds */
+        known[i] = p->bound[i];
+        known[i].data = device->kind == HOST ? known[i].data : NULL;
+    }
+    attn__box_init(&box, known);
     box.leaf[LEAF_b] = upto(0, (double)p->batch - 1);
     box.leaf[LEAF_h] = upto(0, (double)p->nh - 1);
     box.leaf[LEAF_q] = p->flags & ATTN_TOP_LEFT ? upto(0, nq - 1) : upto(fmin(1 - nq, 0), nk - 1);
@@ -318,7 +326,7 @@ int attn__problem_new(const attn_device *device, int direction, const attn_call 
     ATTN_TRY(attn__read_blocks(&r));
     ATTN_TRY(attn__bind(device, variant, c.captures, c.n_captures, planning, bound));
     if (planning || attn__checks_overflow(variant)) {
-        ATTN_TRY(check_overflow(problem, scratch));
+        ATTN_TRY(check_overflow(device, problem, scratch));
     }
     if (planning) {
         return ATTN_OK;

@@ -12,7 +12,7 @@
 #include <vector>
 
 extern "C" {
-#include "gpu.h"
+#include "jit.h"
 #include "stage.h"
 }
 
@@ -430,6 +430,76 @@ TEST_CASE("random numbers, merges and masks have the host's bits") {
     call.seed_at = static_cast<const uint64_t *>(seed.memory);
     REQUIRE(attn_dropout(on.d, &call, &far.t, nullptr) == ATTN_OK);
     CHECK(far.all(on.d, 1680) == mask.host);
+}
+
+// Compiles a kernel, so it needs NVRTC.
+TEST_CASE("a run hands over addresses, and reads what the host must know") {
+    device on("cuda:0");
+    char identity[400];
+    if (attn__nvrtc.identity(attn__cuda.target(on.d->chip), identity, sizeof identity) < 0) {
+        std::printf("skipped: %s\n", attn_error());
+        return;
+    }
+    const std::vector<int64_t> n = {2, 1, 16, 32}, st = {512, 512, 32, 1};
+    array q(on.d, ATTN_BF16, n, st, 0, 1024), k(on.d, ATTN_BF16, n, st, 0, 1024);
+    array v(on.d, ATTN_BF16, n, st, 0, 1024), o(on.d, ATTN_BF16, n, st, 0, 1024);
+    array used(on.d, ATTN_I32, {2}, {1}, 0, 2), wide(on.d, ATTN_I32, {}, {}, 0, 1);
+    array table(on.d, ATTN_I32, {4}, {1}, 0, 4);
+    const auto put = [&](array &to, std::vector<int32_t> numbers) {
+        attn_tensor from = to.t;
+        from.data = numbers.data();
+        from.device = {1, 0};
+        from.strides = nullptr;
+        REQUIRE(attn_tensor_copy(on.d, &to.t, &from, nullptr) == ATTN_OK);
+    };
+    attn_variant *variant;
+    attn_plan *plan;
+    REQUIRE(
+        attn_variant_parse("i32 wide in 0..99; i32 table[1] in 0..9; q - k < wide + table[k % 4]",
+                           &variant) == ATTN_OK);
+    const attn_capture captures[] = {{"wide", &wide.t, nullptr, 0},
+                                     {"table", &table.t, nullptr, 0}};
+    attn_call call = {};
+    call.size = sizeof call;
+    call.q = &q.t;
+    call.k = &k.t;
+    call.v = &v.t;
+    call.o = &o.t;
+    call.k_used = &used.t;
+    call.captures = captures;
+    call.n_captures = 2;
+    const int planned = attn_plan_new(on.d, ATTN_FORWARD, &call, variant, &plan);
+    INFO(attn_error());
+    REQUIRE(planned == ATTN_OK);
+    void *const stream = reinterpret_cast<void *>(uintptr_t(0x99));
+    put(used, {16, 7});
+    put(table, {0, 1, 2, 9});
+    put(wide, {5});
+    const int before = cuda().last()->count;
+    cuda().clear();
+    REQUIRE(attn_run(plan, &call, nullptr, stream) == ATTN_OK);
+    CHECK(cuda().last()->count == before + 1);
+    const std::string log = cuda().log(); // a parameter in memory is waited for
+    CHECK(log.find("cuCtxSynchronize") < log.find("cuMemcpyDtoH 4 "));
+    CHECK(log.find("cuMemcpyDtoH 4 ") < log.find("cuLaunchKernel"));
+    CHECK(std::string(cuda().last()->kernel) == "attn_fwd");
+    CHECK(cuda().last()->stream == stream);
+    CHECK(std::memcmp(cuda().last()->params, &q.memory, sizeof q.memory) == 0);
+
+    put(used, {16, 17});
+    setenv("ATTN_CHECK", "1", 1);
+    CHECK(attn_run(plan, &call, nullptr, stream) == ATTN_INVALID);
+    CHECK(std::string(attn_error_arg()) == "k_used");
+    put(used, {16, 7});
+    put(table, {0, 1, 2, 10});
+    CHECK(attn_run(plan, &call, nullptr, stream) == ATTN_INVALID);
+    CHECK(std::string(attn_error_arg()) == "captures.table");
+    put(table, {0, 1, 2, 9});
+    CHECK(attn_run(plan, &call, nullptr, stream) == ATTN_OK);
+    unsetenv("ATTN_CHECK");
+    attn_plan_release(plan);
+    attn_variant_release(variant);
+    CHECK(cuda().depth() == 0);
 }
 
 TEST_CASE("modules, numbers, launches") {

@@ -8,8 +8,8 @@ local ffi = require 'ffi'
 
 ffi.cdef 'int setenv(const char *name, const char *value, int overwrite);'
 local path = os.tmpname()
-local status = os.execute(('env -u LD_PRELOAD cc -std=c11 -O1 -shared -fPIC %s../fake_cuda.c -lpthread -o %s')
-    :format(here, path))
+local cc = 'env -u LD_PRELOAD cc -std=c11 -O1 -shared -fPIC %s../fake_cuda.c -lpthread -o %s'
+local status = os.execute(cc:format(here, path))
 assert(status == 0, 'cc does not build tests/fake_cuda.c')
 ffi.C.setenv('ATTN_CUDA', path, 1)
 
