@@ -8,6 +8,7 @@
 #   bazel test --config=asan //...    the same under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tests/house.sh                    compilers, exported names, installation, Lua, generated files
 #   tests/planted.sh                  faults planted in the library, which the suite must see
+#   tests/planted_kernels.sh          the same of the kernels, on emulated chips
 #   tools/lint.sh                     the house's rules, linters
 #   examples/*                        each runs without arguments
 #
@@ -91,7 +92,9 @@ bazel_test bazel //...
 bazel_test asan --config=asan //...
 program house tests/house.sh
 program planted tests/planted.sh
+program planted-kernels tests/planted_kernels.sh
 program lint tools/lint.sh
+program kernels "${LUAJIT:-luajit}" tools/kernels.lua
 program quickstart examples/quickstart.sh
 for example in examples/*.lua; do
     program "$example" env "LUA_PATH=lua/?.lua;;" "${LUAJIT:-luajit}" "$example"

@@ -98,6 +98,17 @@ command=(grep -nHwiE 'nvidia|cuda|rocm|hip|amd')
 each 'lib/*.c' 'lib/*.h' | grep -vE '^lib/((target|gpu|jit)_[a-z0-9]+|target|gpu|jit|kernel_text|attn|emu/[a-z0-9_/]+)\.[ch]:' |
     rule 'vendors are named where chips are'
 
+# What kernels may call, isa_... and shared_at being a file's own: a chip's and its model's alike.
+names() {
+    grep -ohE '^DEV .*[ *]([a-z0-9_]+)\(|^#define [a-z][a-z0-9_]*\(|^[A-Z][A-Z0-9_]+\([a-z0-9_]+' "$@" |
+        sed -E 's/^(DEV [^(]*[ *]|#define |[A-Z0-9_]+\()([a-z0-9_]+).*/\2/' |
+        grep -vE '^(isa_.*|shared_at)$' | sort -u
+}
+for isa in ptx gcn; do
+    diff <(names "hip_kernels/isa/$isa.h") <(names "lib/emu/isa/$isa.h" lib/emu/isa/common.h) |
+        grep '^[<>]' | sed "s/^</$isa.h alone has/; s/^>/the model of $isa.h alone has/"
+done | rule 'models of instructions have the names of the instructions'
+
 # -- Linters ---------------------------------------------------------------------------------------
 
 if command -v luacheck > /dev/null; then
