@@ -1,8 +1,14 @@
 /* sm80_f32.h: the products of sm80.h for f32: three tf32 products, mma m16n8k8.
 
    Who includes it: sm80.h. A tensor core reads 11 of the 24 bits of an f32. So x = high + low, high
-   rounded to 11 bits, low the exact rest, and a b = al bh + ah bl + ah bh; al bl is below f32's own
+   rounded to 11 bits, low the exact rest, and a b = ah bh + (al bh + ah bl); al bl is below f32's own
    rounding. Where x is not finite neither is low, so the sum is not finite.
+
+   A tensor core also cuts what it adds to its sum instead of rounding it, so a long sum would drift
+   towards 0. Sums are therefore begun anew for each 32 columns of q.k, or 32 keys of p.v, the small
+   products apart from the large ones, and then added to the long one, rounded:
+
+       d += (ah bh of 4 mma, from 0) + (al bh, ah bl of 8 mma, from 0)
 
    mma's first operand wants of 8 keys t and t + 4 in a lane, its result gave it keys 2t and 2t + 1.
    A sum over keys may take them in any order: k index t stands for key 2t, t + 4 for key 2t + 1, in
@@ -42,20 +48,27 @@ DEV split_a split_of(float x0, float x1, float x2, float x3) {
     return a;
 }
 
-/* d += a b for the 16 x 8 tile whose rows are x, y; b0, b1 of one column. The tensor core rounds its
-   sums toward zero, so that a sum of thousands of keys would drift: it sums 8 of them, and they join
-   the rest rounded to nearest. */
-DEV void mma_split(float *x, float *y, const split_a *a, float b0, float b1) {
-    const u32 h0 = high_of(b0), h1 = high_of(b1), l0 = low_of(b0), l1 = low_of(b1);
-    float d[4] = {0, 0, 0, 0};
-    mma_16x8x8_tf32(&d[0], &d[1], &d[2], &d[3], a->low, h0, h1);
-    mma_16x8x8_tf32(&d[0], &d[1], &d[2], &d[3], a->high, l0, l1);
-    mma_16x8x8_tf32(&d[0], &d[1], &d[2], &d[3], a->high, h0, h1);
-    x[0] += d[0];
-    x[1] += d[1];
-    y[0] += d[2];
-    y[1] += d[3];
+/* Sums of one 16 x 8 tile that begin at 0: of the large products and of the small ones. */
+typedef struct split_sum {
+    float large[4], small[4];
+} split_sum;
+
+DEV void mma_split(split_sum *d, const split_a *a, float b0, float b1) {
+    const u32 h0 = high_of(b0), h1 = high_of(b1);
+    float *const x = d->large, *const y = d->small;
+    mma_16x8x8_tf32(&y[0], &y[1], &y[2], &y[3], a->low, h0, h1);
+    mma_16x8x8_tf32(&y[0], &y[1], &y[2], &y[3], a->high, low_of(b0), low_of(b1));
+    mma_16x8x8_tf32(&x[0], &x[1], &x[2], &x[3], a->high, h0, h1);
 }
+/* To the long sums: rows x, y of the tile. */
+DEV void add_split(float *x, float *y, const split_sum *d) {
+    x[0] += d->large[0] + d->small[0];
+    x[1] += d->large[1] + d->small[1];
+    y[0] += d->large[2] + d->small[2];
+    y[1] += d->large[3] + d->small[3];
+}
+
+enum { SHORT = 4 }; /* mma's of a sum that begins anew */
 
 DEV float word_at(u32 from, int row, int column, int chunks) {
     return float_of(shared_load_u32(from + chunk_at((u32)row, (u32)column / 4, (u32)chunks) +
@@ -71,16 +84,25 @@ DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
             s->x[r][c] = 0;
         }
     }
-    UNROLL for (int k = 0; k < ATTN_D / 8; k++) {
+    UNROLL for (int k = 0; k < ATTN_D / 8; k += SHORT) {
         UNROLL for (int m = 0; m < M_TILES; m++) {
-            const int row = warp_id() * WARP_ROWS + 16 * m + g, d = 8 * k + t;
-            const split_a a = split_of(
-                word_at(SHARED_Q, row, d, CHUNKS_K), word_at(SHARED_Q, row + 8, d, CHUNKS_K),
-                word_at(SHARED_Q, row, d + 4, CHUNKS_K), word_at(SHARED_Q, row + 8, d + 4, CHUNKS_K));
+            const int row = thread_id() / TILE_LANES * WARP_ROWS + 16 * m + g;
+            split_a a[SHORT];
+            UNROLL for (int j = 0; j < SHORT; j++) {
+                const int d = 8 * (k + j) + t;
+                a[j] = split_of(word_at(SHARED_Q, row, d, CHUNKS_K),
+                                word_at(SHARED_Q, row + 8, d, CHUNKS_K),
+                                word_at(SHARED_Q, row, d + 4, CHUNKS_K),
+                                word_at(SHARED_Q, row + 8, d + 4, CHUNKS_K));
+            }
             UNROLL for (int n = 0; n < ATTN_BN / 8; n++) {
-                mma_split(&s->x[2 * m][2 * n], &s->x[2 * m + 1][2 * n], &a,
-                          word_at(from, 8 * n + g, d, CHUNKS_K),
-                          word_at(from, 8 * n + g, d + 4, CHUNKS_K));
+                split_sum sum = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+                UNROLL for (int j = 0; j < SHORT; j++) {
+                    const int d = 8 * (k + j) + t;
+                    mma_split(&sum, &a[j], word_at(from, 8 * n + g, d, CHUNKS_K),
+                              word_at(from, 8 * n + g, d + 4, CHUNKS_K));
+                }
+                add_split(&s->x[2 * m][2 * n], &s->x[2 * m + 1][2 * n], &sum);
             }
         }
     }
@@ -97,14 +119,22 @@ DEV void tile_p_of(tile_p *p, const tile_s *s) {
 DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
     const int g = lane_id() / 4, t = lane_id() % 4;
     const u32 from = SHARED_V + (u32)stage * STAGE_V;
-    UNROLL for (int k = 0; k < ATTN_BN / 8; k++) {
+    UNROLL for (int k = 0; k < ATTN_BN / 8; k += SHORT) {
         UNROLL for (int m = 0; m < M_TILES; m++) {
-            const float *const x = &p->x[2 * m][2 * k], *const y = &p->x[2 * m + 1][2 * k];
-            const split_a a = split_of(x[0], y[0], x[1], y[1]);
+            split_a a[SHORT];
+            UNROLL for (int j = 0; j < SHORT; j++) {
+                const float *const x = &p->x[2 * m][2 * (k + j)];
+                const float *const y = &p->x[2 * m + 1][2 * (k + j)];
+                a[j] = split_of(x[0], y[0], x[1], y[1]);
+            }
             UNROLL for (int n = 0; n < ATTN_DV / 8; n++) {
-                mma_split(&o->x[2 * m][2 * n], &o->x[2 * m + 1][2 * n], &a,
-                          word_at(from, 8 * k + 2 * t, 8 * n + g, CHUNKS_V),
-                          word_at(from, 8 * k + 2 * t + 1, 8 * n + g, CHUNKS_V));
+                split_sum sum = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+                UNROLL for (int j = 0; j < SHORT; j++) {
+                    const int key = 8 * (k + j) + 2 * t;
+                    mma_split(&sum, &a[j], word_at(from, key, 8 * n + g, CHUNKS_V),
+                              word_at(from, key + 1, 8 * n + g, CHUNKS_V));
+                }
+                add_split(&o->x[2 * m][2 * n], &o->x[2 * m + 1][2 * n], &sum);
             }
         }
     }
