@@ -7,8 +7,9 @@
 #endif
 #include "emu_host.h"
 
+#include <array>
 #include <cstring>
-#include <map>
+#include <thread>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sys/wait.h>
@@ -121,7 +122,8 @@ struct Run {
 struct Pipeline {
     emu::Chip chip{"emu:sm_80"};
     emu::Code code{chip, all_of(pipeline)};
-    std::vector<float> in = std::vector<float>(TILES * THREADS * 4 + 4);
+    // Rows of 16 bytes; a vector's memory is aligned to 16.
+    std::vector<float> in = std::vector<float>(TILES * THREADS * 4);
     std::vector<float> right = std::vector<float>(THREADS);
 
     Pipeline() {
@@ -141,24 +143,11 @@ struct Pipeline {
     Run run(const char *kernel, const std::string &options, int64_t blocks = 1) {
         const emu::Options set(options.c_str());
         Run r{0, "", std::vector<float>(THREADS + 1)};
-        r.status =
-            code.launch(kernel, {aligned(in), emu::Code::at(r.out), ROWS}, blocks, THREADS, SHARED);
+        r.status = code.launch(kernel, {emu::Code::at(in), emu::Code::at(r.out), ROWS}, blocks,
+                               THREADS, SHARED);
         r.error = r.status < 0 ? attn_error() : "";
         r.out.resize(THREADS);
         return r;
-    }
-
-  private:
-    // The first 16-byte boundary of a vector that has room for it.
-    static uint64_t aligned(std::vector<float> &v) {
-        float *at = v.data();
-        while (reinterpret_cast<uint64_t>(at) % 16 != 0) {
-            at++;
-        }
-        if (at != v.data()) {
-            std::memmove(at, v.data(), (v.size() - 4) * sizeof *at);
-        }
-        return reinterpret_cast<uint64_t>(at);
     }
 };
 
@@ -287,6 +276,47 @@ ATTN_ENTRY(NAME, NAME_body, args)
             CHECK((!w.sentence || std::string(attn_error()).find(w.sentence) != std::string::npos));
         }
     }
+}
+
+TEST_CASE("every block runs once", "[emu]") {
+    NEEDS_CC();
+    emu::Chip chip("emu:sm_80");
+    emu::Code code(chip, "DEV void once_body(const args *p) { const u64 at = p->out + 4 * "
+                         "(u64)block_id(); if (thread_id() == 0) { store_u32(at, load_u32(at) + "
+                         "(u32)grid_size()); } }\nATTN_ENTRY(once, once_body, args)\n");
+    for (const char *order : orders) {
+        const emu::Options options(order);
+        for (const uint32_t n : {1u, 2u, 6u, 97u, 1000u}) {
+            std::vector<uint32_t> out(n);
+            INFO(order << " " << n << " blocks");
+            REQUIRE(code.launch("once", {0, emu::Code::at(out), 0}, n) == ATTN_OK);
+            CHECK(out == std::vector<uint32_t>(n, n));
+        }
+    }
+}
+
+TEST_CASE("several threads launch at once", "[emu]") {
+    NEEDS_CC();
+    Pipeline &p = the_pipeline();
+    std::vector<std::thread> threads;
+    std::array<int, 4> good{};
+    for (size_t i = 0; i < good.size(); i++) {
+        threads.emplace_back([&p, &good, i] { // one in two has a fault
+            const char *const name = i % 2 ? "exit_early" : "right";
+            for (int n = 0; n < 5; n++) {
+                std::vector<float> out(THREADS);
+                const emu::Args args = {emu::Code::at(p.in), emu::Code::at(out), ROWS};
+                const int status = p.code.launch(name, args, 3, THREADS, SHARED);
+                good[i] += i % 2 ? status == ATTN_DRIVER &&
+                                       std::strstr(attn_error(), "exit_early") != nullptr
+                                 : status == ATTN_OK && out == p.right;
+            }
+        });
+    }
+    for (std::thread &t : threads) {
+        t.join();
+    }
+    CHECK(good == std::array<int, 4>{5, 5, 5, 5});
 }
 
 TEST_CASE("a launch after one that failed is whole", "[emu]") {
