@@ -111,7 +111,7 @@ plant dropout-of-other-keys sched/multistage.h 's/seed, k0, &s)/seed, k0 + 2, \&
 # Of softmax and what is around it.
 plant dropped-rescale core/softmax.h \
     's/o->x\[r\]\[c\] \*= fade\[r\]/o->x[r][c] *= fade[r] > 0 ? 1 : 0/'
-plant sum-not-rescaled core/softmax.h 's/fma_f32(t->l\[r\], fade\[r\], sum)/t->l[r] + sum/'
+plant sum-not-rescaled core/softmax.h 's/t->l\[r\] \*= fade\[r\];//'
 plant vote-of-one-row core/softmax.h 's/moved |= move;/moved = move;/' emu:sm_80
 plant trouble-overlooked core/epilogue.h 's/trouble |= w->row0/trouble |= w->row0 > 0 \&\& w->row0/'
 plant odd-column-lost core/epilogue.h 's/if (d + 1 < p->DV) {/if (d + 2 < p->DV) {/'
