@@ -309,6 +309,73 @@ TEST_CASE("text finds the blocks of ordinary masks") {
     }
 }
 
+/* Each op against both ends of its interval: boxes of q and k around 0, a bound w that wanders. */
+TEST_CASE("the class is never wrong, op by op") {
+    const char *const ops[] = {
+        "-q",           "abs(q)",         "q + k",          "q - k",       "q * k",
+        "min(q, k)",    "max(q, k)",      "floordiv(q, k)", "q % k",       "fmod(q, k)",
+        "band(q, k)",   "bor(q, k)",      "bxor(q, k)",     "bnot(q)",     "shl(q, h)",
+        "sar(q, h)",    "shr(q, h)",      "shl(q, k)",      "sar(q, k)",   "shr(q, k)",
+        "int(q * 0.3)", "floor(q / 3)",   "ceil(k / -7)",   "abs(q / 2 - k)", "-(q / 4)",
+        "q / 3 * (k / 5)", "min(q / 2, k / 3)", "max(q / 2, k / 3)", "q / (h + 0.5)",
+        "q < k ? q : k + 9", "q == k ? 5 : q - k", "q != k && q > 0 ? q / 2 : k / 2",
+        "(q <= k || !(k < 3)) ? q : h",  "t[k]"};
+    std::vector<std::unique_ptr<variant>> variants;
+    std::vector<std::string> sources, texts;
+    const int32_t table[3] = {4, 7, 100};
+    attn__bound bound[2];
+    for (const char *const op : ops) {
+        for (const char *const order : {"<=", ">=", "<", "=="}) {
+            const std::string e = op, t = e == "t[k]" ? "i32 t[1] in 2..9; " : "";
+            texts.push_back(t + "i32 w; " + e + " " + order + " w");
+            variants.push_back(std::make_unique<variant>(texts.back()));
+            memset(bound, 0, sizeof bound);
+            bound[0].type = bound[1].type = ATTN_I32;
+            sources.push_back(source_of(variants.back()->v, bound));
+        }
+    }
+    const compiled code(sources);
+    int classes[3] = {0, 0, 0};
+    for (size_t j = 0; j < texts.size(); j++) {
+        const attn_variant *const v = variants[j]->v;
+        auto *const class_of = code.find<class_function>("class", j);
+        rng r{j};
+        INFO(texts[j] << "\n" << sources[j]);
+        REQUIRE(class_of);
+        for (int round = 0; round < 300; round++) {
+            std::vector<attn__bound> b((size_t)v->graph.n_symbols);
+            for (int i = 0; i < v->graph.n_symbols; i++) {
+                memset(&b[(size_t)i], 0, sizeof b[0]);
+                b[(size_t)i].type = ATTN_I32;
+                b[(size_t)i].i = r.between(-30, 30);
+                b[(size_t)i].data = (const char *)table;
+                b[(size_t)i].n[0] = 3;
+                b[(size_t)i].st[0] = 1;
+            }
+            attn_params params;
+            memset(&params, 0, sizeof params);
+            attn__words_fill(&v->graph, b.data(), params.word);
+            attn__env start = environment(r);
+            start.leaf[LEAF_q] = r.between(-20, 20);
+            start.leaf[LEAF_k] = r.between(-9, 20);
+            const box at = box_around(start, r);
+            const int verdict = class_of(&params, &at.ints);
+            classes[verdict]++;
+            for (int n = 0; verdict != 1 && n < at.rows * at.keys * at.heads; n++) {
+                const attn__env env =
+                    env_in(at, n % at.rows, n / at.rows % at.keys, n / at.rows / at.keys);
+                if (eval32(&v->graph, v->mask, 0, env, b)[(size_t)v->mask].i != verdict / 2) {
+                    FAIL("class " << verdict << ", but not for q " << env.leaf[LEAF_q] << ", k "
+                                  << env.leaf[LEAF_k]);
+                }
+            }
+        }
+    }
+    CHECK(classes[0] > 10000);
+    CHECK(classes[2] > 10000);
+    CHECK(classes[1] < 20000); // the intervals say something
+}
+
 /* Every element type that a symbol may have, with strides, and indices outside. */
 TEST_CASE("text reads tensors as the host does") {
     const struct {
