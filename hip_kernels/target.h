@@ -83,7 +83,13 @@
 #define EXPORT(name, value) extern "C" __attribute__((device, used)) const i32 name = value
 /* Waves that should fit a SIMD unit at least: two share 512 registers a lane if they can, so that
    one multiplies while the other does softmax. In a small block a lane holds more of a load. */
-#define ATTN_RESIDENT ((ATTN_D + ATTN_DV) * ATTN_BYTES <= 512 && ATTN_WARPS >= 4 ? 2 : 1)
+#if ATTN_CHIP == 0x90a
+#define ATTN_RESIDENT_SIZE (ATTN_TYPE == ATTN_F16 ? 384 : 512) /* f16: two ways to multiply */
+#else
+#define ATTN_RESIDENT_SIZE 512
+#endif
+#define ATTN_RESIDENT                                                                              \
+    ((ATTN_D + ATTN_DV) * ATTN_BYTES <= ATTN_RESIDENT_SIZE && ATTN_WARPS >= 4 ? 2 : 1)
 #define ATTN_ENTRY(name, body, params)                                                             \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(ATTN_THREADS, ATTN_THREADS),     \
                               amdgpu_waves_per_eu(ATTN_RESIDENT)))                                 \

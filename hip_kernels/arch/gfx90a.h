@@ -6,6 +6,7 @@
 #define ATTN_GFX90A_H
 
 #define GFX9_LIFTS (ATTN_TYPE == ATTN_F16)
+#define GFX9_AHEAD 2 /* a product takes 64 clocks */
 
 /* p, at most 2^8 (softmax.h), becomes at most 2^15 as f16, and 0 below 2^-21. */
 #define TILE_P_SCALE (ATTN_TYPE == ATTN_F16 ? 128.0f : 1.0f)

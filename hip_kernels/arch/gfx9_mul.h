@@ -4,11 +4,11 @@
 #ifndef ATTN_GFX9_MUL_H
 #define ATTN_GFX9_MUL_H
 
-/* n reads of shared memory, each for `each` products: how far reads run ahead of products. */
-enum { AHEAD = 4, EACH = TILE_ROWS * 4 / (ATTN_TYPE == ATTN_F32 ? 1 : 2) };
+/* n reads of shared memory, each for EACH products, GFX9_AHEAD of them before their products. */
+enum { EACH = TILE_ROWS * 4 / (ATTN_TYPE == ATTN_F32 ? 1 : 2) };
 #define ORDER(n)                                                                                   \
     do {                                                                                           \
-        order_shared_loads(AHEAD);                                                                 \
+        order_shared_loads(GFX9_AHEAD);                                                            \
         UNROLL                                                                                     \
         for (int order = 0; order < (n); order++) {                                                \
             order_products(EACH);                                                                  \
