@@ -1,4 +1,5 @@
-/* fake_cuda.c: a look-alike of NVIDIA's driver library, for tests on machines without a GPU.
+/* fake_cuda.c: a look-alike of NVIDIA's driver library, for tests on machines without a GPU; and of
+   NVRTC (ATTN_NVRTC may name it, too), whose code is no code but comes at once.
 
    Who calls it: lib/gpu_cuda.c, which the environment variable ATTN_CUDA leads here; cuda_test.cc
    and tests/lua/device_memory.lua. It runs no kernel. What it is strict about:
@@ -380,4 +381,53 @@ API int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, un
     snprintf(last.kernel, sizeof last.kernel, "%s", functions[which]);
     memcpy(last.params, params[0], sizeof last.params);
     return 0;
+}
+
+/* -- NVRTC ------------------------------------------------------------------------------------- */
+
+static const char code[] = "fakecode";
+
+API int nvrtcVersion(int *major, int *minor) {
+    *major = 13;
+    *minor = 99;
+    return 0;
+}
+API int nvrtcCreateProgram(void **program, const char *text, const char *name, int n,
+                           const char *const *texts, const char *const *names) {
+    (void)texts;
+    (void)names;
+    *program = (void *)0x5000;
+    return note("nvrtcCreateProgram", " %s %zu %d", name, strlen(text), n);
+}
+API int nvrtcDestroyProgram(void **program) {
+    *program = NULL;
+    return 0;
+}
+API int nvrtcCompileProgram(void *program, int n, const char *const *options) {
+    (void)program;
+    return note("nvrtcCompileProgram", " %d %s", n, options[0]);
+}
+API int nvrtcGetProgramLogSize(void *program, size_t *n) {
+    (void)program;
+    *n = 1;
+    return 0;
+}
+API int nvrtcGetProgramLog(void *program, char *text) {
+    (void)program;
+    *text = 0;
+    return 0;
+}
+API int nvrtcGetCUBINSize(void *program, size_t *n) {
+    (void)program;
+    *n = sizeof code;
+    return 0;
+}
+API int nvrtcGetCUBIN(void *program, char *to) {
+    (void)program;
+    memcpy(to, code, sizeof code);
+    return 0;
+}
+API const char *nvrtcGetErrorString(int error) {
+    (void)error;
+    return "the fake's words";
 }
