@@ -23,7 +23,7 @@
 
 #define API __attribute__((visibility("default")))
 enum { INVALID = 1, NO_MEMORY = 2, NO_CONTEXT = 201, NOT_FOUND = 500 };
-enum { MOST_BLOCKS = 4096, LOG = 1 << 16, SPACE_BITS = 34 };
+enum { MOST_BLOCKS = 4096, LOG = 1 << 16, SPACE_BITS = 36 };
 enum { FUNCTIONS = 5, PARAMS = 256 }; /* parameters have so many bytes at least */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
