@@ -39,7 +39,7 @@ suite() {
 cases=(
     'dtype=f16 H=2 NQ=100 NK=200 D=64 seed=1'
     'dtype=bf16 H=4 HK=2 NQ=70 NK=300 D=128 seed=2 variant="@causal"'
-    'NQ=33 NK=165 D=32 DV=64 seed=3 mul=4 sink=1'
+    'NQ=33 NK=127 D=32 DV=64 seed=3 mul=4 sink=1'
     'dtype=f16 H=2 NQ=40 NK=90 D=24 seed=4 dropout=0.3 dseed=7 lk=odd lo=odd'
     'dtype=bf16 B=3 H=2 D=40 seed=5 packed=both qlens=5,70,0 klens=9,130,64 spare=20 ends=nan'
     'dtype=f16 B=2 H=8 HK=2 NQ=1 NK=700 D=64 seed=6 variant="q - k < 300 ? s + 0.1 * k : -inf"'
