@@ -397,6 +397,11 @@ static const char *const kernels = R"(
     ATTN_ENTRY(name, name##_body, args)
 TWO(read_lane, lane_read(u, (int)v))
 TWO(permute, perm_b32(u, v, PERM_HIGH))
+TWO(same, uniform(u) + uniform(7))
+TWO(most, pk_max_u16(u, v))
+TWO(least, pk_min_u16(u, v))
+TWO(less, pk_sub_u16(u, v))
+TWO(times, pk_mul_f16(u, v))
 TWO(away, pack_bf16_away(a, b))
 TWO(nearest_bf16, pack_bf16(a, b))
 TWO(nearest_f16, pack_f16(a, b))
@@ -495,6 +500,13 @@ TEST_CASE("a kernel's instructions of one lane") {
     NEEDS_CC();
     gcn &g = chip_942();
     CHECK(g.one("permute", 0x44332211, 0x88776655) == 0x44338877);
+    // Halves for themselves: no carry between them, as unsigned numbers.
+    CHECK(g.one("most", 0x8000ffff, 0x7fff0001) == 0x8000ffff);
+    CHECK(g.one("least", 0x8000ffff, 0x7fff0001) == 0x7fff0001);
+    CHECK(g.one("less", 0x00000005, 0x00010006) == 0xffffffff);
+    // 3 * 2^-24 subnormal times 2^10, and a tie of 1.5 * 2^-24 that goes to even.
+    CHECK(g.one("times", 0x00030003, 0x38006400) == 0x00020a00);
+    CHECK(g.one("times", 0x7bff3c00, 0x4000c000) == 0x7c00c000);
     // Ties: away from 0 in both, to even in both.
     CHECK(g.one("away", 0x3f808000, 0xbf818000) == 0xbf823f81);
     CHECK(g.one("away", 0x3f807fff, 0x7f800000) == 0x7f803f80);
@@ -520,6 +532,15 @@ TEST_CASE("a kernel's lanes") {
         want[l] = 7 * (l * l % 64);
     }
     CHECK(chip_942().code.run("read_lane", in, 64, 64) == want);
+
+    words to(64);
+    for (uint32_t l = 0; l < 64; l++) {
+        in[2 * l] = 5;
+    }
+    CHECK(chip_942().code.run("same", in, 64, 64) == words(64, 12));
+    in[2 * 33] = 6;
+    CHECK(chip_942().code.launch("same", {emu::Code::at(in), emu::Code::at(to), 0}, 1, 64) < 0);
+    CHECK(std::string(attn_error()).find("thread 33 has 0x6 as uniform") != std::string::npos);
 }
 
 TEST_CASE("a kernel's products are those of its chip") {

@@ -48,6 +48,24 @@ static unsigned lane_read(unsigned x, int lane) {
     return mine.x;
 }
 
+/* v_readfirstlane_b32: what is said to be the same in all lanes must be. */
+static void same_word(void *const *lane) {
+    const uint32_t first = *(const unsigned *)lane[0];
+
+    for (int l = 1; l < GCN_LANES; l++) {
+        const uint32_t own = *(const unsigned *)lane[l];
+        if (own != first) {
+            attn__emu_fault(attn__emu_warp_first() + l, "has 0x%x as uniform, lane 0 has 0x%x", own,
+                            first);
+        }
+    }
+}
+
+static unsigned uniform(unsigned x) {
+    attn__emu_meet("v_readfirstlane_b32", same_word, &x);
+    return x;
+}
+
 /* -- Buffers: the first lane's base counts ------------------------------------------------------ */
 static void same_base(void *const *lane) {
     uint64_t first = *(const unsigned long long *)lane[0];
@@ -129,6 +147,7 @@ static const attn_emu_gcn table = {
                .rcp_fast = attn__gcn_rcp, .pack_f16 = pack_f16, .pack_bf16 = pack_bf16,
                .float_of_f16 = float_of_f16},
     .lane_read = lane_read,
+    .uniform = uniform,
     .perm_b32 = attn__gcn_perm,
     .buffer_load = buffer_load,
     .mfma_32 = mfma_32,

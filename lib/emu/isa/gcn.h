@@ -13,7 +13,7 @@ typedef struct b64 {
 
 typedef struct attn_emu_gcn {
     attn_emu_common common;
-    unsigned (*lane_read)(unsigned x, int lane);
+    unsigned (*lane_read)(unsigned x, int lane), (*uniform)(unsigned x);
     unsigned (*perm_b32)(unsigned high, unsigned low, unsigned select);
     void (*buffer_load)(void *to, unsigned long long base, unsigned at, unsigned bytes);
     /* type: GCN_F16, GCN_BF16, GCN_F32 of gcn.h in lib/emu/ */
@@ -24,7 +24,7 @@ typedef struct attn_emu_gcn {
 
 #define EMU_GCN ((const attn_emu_gcn *)(const void *)attn_emu)
 
-DEV u32 uniform(u32 x) { return x; }
+DEV u32 uniform(u32 x) { return EMU_GCN->uniform(x); }
 DEV u32 opaque(u32 x) { return x; }
 DEV u32 lane_read(u32 x, int lane) { return EMU_GCN->lane_read(x, lane); }
 
