@@ -1,9 +1,9 @@
 /* cuda_pointers.c: attention on memory and on a stream that the program has from CUDA itself.
 
    A program that already uses CUDA hands attn its pointers and its stream; attn copies nothing and
-   waits for nothing. Here the driver comes by dlopen, so that this builds and runs anywhere: without
-   an NVIDIA GPU it says what is missing. In a program of yours cudaMalloc and cudaStreamCreate stand
-   in the place of the `cu...` functions.
+   waits for nothing. Here the driver comes by dlopen, so that this builds and runs anywhere:
+   without an NVIDIA GPU it says what is missing. In a program of yours cudaMalloc and
+   cudaStreamCreate stand in the place of the `cu...` functions.
 
        cc examples/cuda_pointers.c $(pkg-config --cflags --libs attn) -ldl -o cuda_pointers */
 #include <attn.h>

@@ -2,8 +2,9 @@
 
    Who calls it: device.c, through the table attn__cuda. The library is libcuda.so.1, or what the
    environment variable ATTN_CUDA names; no header of its vendor is needed. A device is cuda:N.
-   Streams are CUstream, NULL the legacy default stream. Those made here wait for it and it for them,
-   so that copies on NULL see what they have computed; a caller's own non-blocking ones do not. */
+   Streams are CUstream, NULL the legacy default stream. Those made here wait for it and it for
+   them, so that copies on NULL see what they have computed; a caller's own non-blocking ones do
+   not. */
 #include "gpu_native.h"
 
 #include <pthread.h>

@@ -5,8 +5,8 @@
    A device is hip:N, a chip or one die of it, as HIP counts. Streams are hipStream_t, with the same
    manners as CUDA's (gpu_cuda.c).
 
-   HIP has a current device per thread in the place of a stack of contexts: push keeps the number and
-   pop sets it again; no two calls of attn nest.
+   HIP has a current device per thread in the place of a stack of contexts: push keeps the number
+   and pop sets it again; no two calls of attn nest.
 
    It was compiled and loaded without a device, and never run on one. */
 #include "gpu_native.h"

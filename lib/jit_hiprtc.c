@@ -1,9 +1,9 @@
 /* jit_hiprtc.c: kernel text -> code object for AMD's chips, by hipRTC, found at run time.
 
-   Who calls it: jit.c, through the table attn__hiprtc. No GPU and no header of the vendor is needed.
-   The library is what the environment variable ATTN_HIPRTC names, or else the first of these:
+   Who calls it: jit.c, through the table attn__hiprtc. No GPU and no header of the vendor is
+   needed. The library is what the environment variable ATTN_HIPRTC names, or else the first of these:
 
-       libhiprtc.so.7  libhiprtc.so.6  libhiprtc.so  in /opt/rocm/lib  libamdhip64.so.5 (has it within)
+       libhiprtc.so.7  libhiprtc.so.6  libhiprtc.so  in /opt/rocm/lib  libamdhip64.so.5
 
    Older ones end the process on a chip that they do not know, so the work is done by a child:
 

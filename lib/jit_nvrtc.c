@@ -4,7 +4,7 @@
    The library is what the environment variable ATTN_NVRTC names, or else the first of these that is
    here, those of the driver's CUDA or older before newer ones, whose code it would not load:
 
-       libnvrtc.so.13  libnvrtc.so.12  libnvrtc.so.11.2  libnvrtc.so  and in /usr/local/cuda/lib64 */
+       libnvrtc.so.13  libnvrtc.so.12  libnvrtc.so.11.2  libnvrtc.so;  /usr/local/cuda/lib64, too */
 #include "jit_rtc.h"
 
 #include <pthread.h>

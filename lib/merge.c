@@ -150,7 +150,7 @@ static void merge_rows(const merge *m) {
 
 /* -- Memory that is not the host's ------------------------------------------------------------- */
 
-/* A view's box as a tensor of the device; of the sink its heads alone, of an lse all but elements. */
+/* A view's box as a tensor of the device; of the sink its heads, of an lse all but elements. */
 static void box_of(const attn__part *box, const attn_device *device, const attn__view *v,
                    attn__own *of) {
     char *at = v->data;

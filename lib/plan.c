@@ -279,7 +279,7 @@ static int within_plan(const attn__problem *plan, const attn__problem *run) {
     return ATTN_OK;
 }
 
-/* The host computes in the workspace where it can; beside memory of its own a chip needs some here. */
+/* The host computes in the workspace where it can reach it. */
 static int check_run(const attn_plan *plan, const attn_call *call, void *workspace,
                      attn__bound *bound, attn__problem *problem) {
     void *scratch = workspace;

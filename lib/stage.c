@@ -95,8 +95,8 @@ typedef struct rows {
     int64_t calls;
 } rows;
 
-/* Axes with more than one entry, from the smallest stride of `to` up; -1 where a stride is 0 or runs
-   against the other one. */
+/* Axes with more than one entry, from the smallest stride of `to` up; -1 where a stride is 0 or
+   runs against the other one. */
 static int sorted_axes(const attn_tensor *to, const attn_tensor *from, rows *r, axis *axes) {
     const int64_t bytes = attn__type_bytes(attn__type_of(to));
     int m = 0;
@@ -239,8 +239,8 @@ static int64_t arrange(const attn_tensor *far, attn__own *near, int64_t *first, 
     return *shared ? reach + 1 : dense;
 }
 
-/* The far tensor and its stage as the driver copies them: an axis that stays in place has one entry,
-   and shared elements are one run. */
+/* The far tensor and its stage as the driver copies them: an axis that stays in place has one
+   entry, and shared elements are one run. */
 static void as_rows(const attn_tensor *t, const attn_tensor *far, int64_t elements, int64_t first,
                     int shared, attn__own *of) {
     const int64_t bytes = attn__type_bytes(attn__type_of(t));
