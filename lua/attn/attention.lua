@@ -18,73 +18,61 @@ local symbol = require 'attn.symbol'
 local load = require 'attn.load'
 local variants = require 'attn.variants'
 local options = require 'attn.options'
+local key_of = require 'attn.key'
 local C, check, fail = base.C, base.check, base.fail
 local put, want_tensor = options.put, options.want_tensor
 local band, bor = bit.band, bit.bor
+local address_t, void_p = ffi.typeof 'uintptr_t', ffi.typeof 'void *'
+local call_t, types = ffi.typeof 'attn_call', tensor.types
 
 local M = {}
 
 -- -- Plans and workspaces -----------------------------------------------------------------------
 
 local MAX_PLANS = 64
-local plans, n_plans, clock = {}, 0, 0 -- key -> {handle, workspace, used}
-local workspaces = {} -- device -> stream's address -> u8 tensor
+local plans, n_plans, clock = {}, 0, 0 -- variant's text -> key -> {handle, workspace, used}
+local workspaces = {} -- device -> stream's address -> {tensor, bytes, data}
 
 local function forget_oldest()
-    local oldest
-    for key, plan in pairs(plans) do
-        if not oldest or plan.used < plans[oldest].used then
-            oldest = key
+    local oldest, its_text, its_key
+    for text, of_text in pairs(plans) do
+        for key, plan in pairs(of_text) do
+            if not oldest or plan.used < oldest.used then
+                oldest, its_text, its_key = plan, text, key
+            end
         end
     end
-    plans[oldest] = nil
+    plans[its_text][its_key] = nil
+    if next(plans[its_text]) == nil then
+        plans[its_text] = nil
+    end
     n_plans = n_plans - 1
-end
-
-local function shape_key(name, t)
-    return ('%s %s %s'):format(name, t.dtype, table.concat(t.shape, ' '))
-end
-
--- Everything a plan may depend on.
-local function key_of(call, c, direction, grads)
-    local parts = {direction, call.device.name, tostring(call.device.handle), c.flags,
-        ('%.17g'):format(c.dropout), c.alignment, tostring(call.variant)}
-    for _, name in ipairs {'b0', 'h0', 'i0', 'k0', 'batch', 'nh', 'hk', 'nq', 'nk', 'q_longest',
-        'k_longest'} do
-        parts[#parts + 1] = tonumber(c[name])
-    end
-    if call.blocks then
-        parts[#parts + 1] = ('blocks %d %d'):format(tonumber(call.blocks.bm),
-            tonumber(call.blocks.bn))
-    end
-    local tensors = {}
-    for name, t in pairs(call.keep) do
-        tensors[#tensors + 1] = shape_key(name, t)
-    end
-    for name, value in pairs(call.variant.captures) do
-        local what = tensor.is(value) and shape_key('captures.' .. name, value) or name
-        tensors[#tensors + 1] = what .. (grads and grads[name] and ' grad' or '')
-    end
-    table.sort(tensors)
-    return table.concat(parts, ',') .. ';' .. table.concat(tensors, ',')
 end
 
 local plan_box = ffi.new 'attn_plan *[1]'
 local plan_info = ffi.new 'attn_plan_info'
 plan_info.size = ffi.sizeof(plan_info)
 
+local function new_plan(call, c, direction)
+    check(C.attn_plan_new(call.device.handle, direction, c, call.variant.handle, plan_box))
+    local plan = {handle = ffi.gc(plan_box[0], C.attn_plan_release)}
+    check(C.attn_plan_query(plan.handle, plan_info))
+    plan.workspace = tonumber(plan_info.workspace)
+    if n_plans == MAX_PLANS then
+        forget_oldest()
+    end
+    n_plans = n_plans + 1
+    return plan
+end
+
 local function plan_for(call, c, direction, grads)
-    local key = key_of(call, c, direction, grads)
-    local plan = plans[key]
+    local text, its_key = call.variant.text, key_of(call, c, direction, grads)
+    local of_text = plans[text]
+    local plan = of_text and of_text[its_key]
     if not plan then
-        check(C.attn_plan_new(call.device.handle, direction, c, call.variant.handle, plan_box))
-        plan = {handle = ffi.gc(plan_box[0], C.attn_plan_release)}
-        check(C.attn_plan_query(plan.handle, plan_info))
-        plan.workspace = tonumber(plan_info.workspace)
-        if n_plans == MAX_PLANS then
-            forget_oldest()
-        end
-        plans[key], n_plans = plan, n_plans + 1
+        plan = new_plan(call, c, direction)
+        plans[text] = plans[text] or {}
+        plans[text][its_key] = plan
     end
     clock = clock + 1
     plan.used = clock
@@ -93,32 +81,37 @@ end
 
 -- Runs on one stream take turns with their workspace; on several streams they need several.
 local function workspace_for(call, plan)
-    local stream = ffi.cast('void *', call.stream)
-    local address = tonumber(ffi.cast('uintptr_t', stream))
-    local of_device = workspaces[call.device] or {}
+    local stream = ffi.cast(void_p, call.stream)
+    local address = tonumber(ffi.cast(address_t, stream))
+    local of_device = workspaces[call.device]
+    if not of_device then
+        of_device = {}
+        workspaces[call.device] = of_device
+    end
     local work = of_device[address]
     if not work or work.bytes < plan.workspace then
         if work then
             check(C.attn_stream_sync(call.device.handle, stream))
-            work:free()
+            work.tensor:free()
             of_device[address] = nil
         end
-        work = tensor.empty({plan.workspace}, {dtype = 'u8', device = call.device})
-        workspaces[call.device], of_device[address] = of_device, work
+        local t = tensor.empty({plan.workspace}, {dtype = 'u8', device = call.device})
+        work = {tensor = t, bytes = plan.workspace, data = tensor.c(t).data}
+        of_device[address] = work
     end
-    return tensor.c(work).data
+    return work.data
 end
 
-local placed = {'q', 'k', 'v', 'o', 'dout', 'dq', 'dk', 'dv'}
+local function address(t)
+    return t and tonumber(ffi.cast(address_t, t.head.data) % 16) or 0
+end
 
--- The largest power of two up to 16 that divides the addresses of the call's tensors.
-local function alignment_of(call)
-    local low = 16
-    for _, name in ipairs(placed) do
-        local t = call.keep[name]
-        if t then
-            low = bor(low, tonumber(ffi.cast('uintptr_t', t.head.data) % 16))
-        end
+-- The largest power of two up to 16 that divides the addresses of the tensors of which kernels load
+-- many elements at once.
+local function alignment_of(keep)
+    local low = bor(16, address(keep.q), address(keep.k), address(keep.v), address(keep.o))
+    if keep.dout then
+        low = bor(low, address(keep.dout), address(keep.dq), address(keep.dk), address(keep.dv))
     end
     return band(low, -low)
 end
@@ -130,9 +123,10 @@ end
 
 -- Plans and runs c, with the captures' gradients in grads (by name).
 local function run(call, c, direction, grads)
-    call.captures = variants.bind(call.variant, call.device, grads)
-    c.captures, c.n_captures = call.captures.array, call.captures.n
-    c.alignment = alignment_of(call)
+    local captures = variants.bind(call.variant, call.device, grads)
+    call.captures = captures -- alive while the device may read them
+    c.captures, c.n_captures = captures.array, captures.n
+    c.alignment = alignment_of(call.keep)
     local plan = plan_for(call, c, direction, grads)
     check(C.attn_run(plan.handle, c, workspace_for(call, plan), call.stream))
     return plan
@@ -230,7 +224,7 @@ end
 
 -- A call for the other direction, with the tensors of this one, none of which may be freed by now.
 local function turn_round(call)
-    local back = {c = ffi.new('attn_call', call.c), device = call.device, stream = call.stream,
+    local back = {c = call_t(call.c), more = true, device = call.device, stream = call.stream,
         variant = call.variant, blocks = call.blocks, keep = {}}
     for name, t in pairs(call.keep) do
         if t.storage.live == 0 then
@@ -239,6 +233,12 @@ local function turn_round(call)
         back.keep[name] = t
     end
     return back
+end
+
+-- Results of FP8 are bf16.
+local function result_type(t)
+    local dtype = tensor.dtype_of(t)
+    return dtype.float and dtype.bits == 8 and types.bf16 or dtype
 end
 
 -- Gradients of sum(o * dout) + sum(lse * dlse): g.q g.k g.v, g.sink if there is a sink, and g[x]
@@ -255,8 +255,7 @@ function Call:backward(dout, wrt, dlse)
     for _, name in ipairs {'q', 'k', 'v', 'sink'} do
         local t = keep[name]
         if t then
-            local dtype = t.dtype:find '^e' and 'bf16' or t.dtype
-            g[name] = tensor.empty(t.shape, {dtype = dtype, device = self.device})
+            g[name] = tensor.empty(t.shape, {dtype = result_type(t).name, device = self.device})
             c['d' .. name] = put(back, 'd' .. name, g[name])
         end
     end
@@ -271,6 +270,9 @@ end
 -- Refuses a tensor of a ready-made variant that has not the call's sizes; its loads would give 0
 -- there. Lengths of packed sequences are known to the device alone.
 local function check_axes(call)
+    if next(call.variant.axes) == nil then
+        return
+    end
     local c, q, k = call.c, call.keep.q.shape, call.keep.k.shape
     local packed_q, packed_k = #q == 3, #k == 3
     local sizes = {
@@ -293,46 +295,51 @@ local function check_axes(call)
     end
 end
 
-local plain
+local plain -- the variant that leaves scores as they are
+local none = {}
 
-local function result_shapes(q, v)
-    local o, n = q.shape, #q.shape
+-- o and lse for q and v; out: the tensor for o, if there is one.
+local function results(device, q, v, out)
+    local n, last, e = q.head.ndim, v.head.ndim - 1, q.extent
     if n ~= 3 and n ~= 4 then
         fail('SHAPE', 'q', ('q has rank %d: [B][H][N][D], or packed [T][H][D], is wanted')
             :format(n))
     end
-    local lse = n == 4 and {o[1], o[2], o[3]} or {o[2], o[1]}
-    o[n] = v.shape[#v.shape] or 1
-    return o, lse
+    local a, b, c = tonumber(e[0]), tonumber(e[1]), tonumber(e[2])
+    local d = last < 0 and 1 or tonumber(v.extent[last])
+    -- Backward takes exp(score - lse): an f32 lse of large scores would spoil the oracle.
+    local exact = device.name == 'ref' and types.f64 or types.f32
+    if n == 3 then
+        return out or tensor.compact(result_type(q), device, 3, a, b, d, 1),
+            tensor.compact(exact, device, 2, b, a, 1, 1)
+    end
+    return out or tensor.compact(result_type(q), device, 4, a, b, c, d),
+        tensor.compact(exact, device, 3, a, b, c, 1)
 end
 
 local function new_call(q, k, v)
-    local c = ffi.new 'attn_call'
-    c.size = ffi.sizeof(c)
+    local c = call_t()
+    c.size = ffi.sizeof(call_t)
     local device = tensor.device_of(want_tensor('q', q))
-    local call = setmetatable({c = c, device = device, keep = {}, own = {}}, Call)
+    local call = setmetatable({c = c, device = device, own = {}, lse = false, plan = false,
+        variant = false, more = false, keep = {q = q, k = k, v = v, o = false, lse = false}}, Call)
     c.q, c.k, c.v = put(call, 'q', q), put(call, 'k', k), put(call, 'v', v)
     return call
 end
 
 -- o = softmax(score(scale * q k^T)) v. Returns o and the call.
 function M.attention(q, k, v, opt)
-    opt = options.want('table', 'opt', opt or {})
+    opt = options.want('table', 'opt', opt or none)
     local call = new_call(q, k, v)
+    local c, device = call.c, call.device
     options.read(call, opt)
     plain = plain or variants.of {}
     call.variant = opt.variant ~= nil and variants.of(opt.variant) or plain
-    local shape, lse_shape = result_shapes(q, v)
     check_axes(call)
-    -- Backward takes exp(score - lse): an f32 lse of large scores would spoil the oracle.
-    local exact = call.device.name == 'ref'
-    local dtype = q.dtype:find '^e' and 'bf16' or q.dtype
-    local o = opt.out ~= nil and want_tensor('out', opt.out)
-        or tensor.empty(shape, {dtype = dtype, device = call.device})
-    local lse = tensor.empty(lse_shape, {dtype = exact and 'f64' or 'f32', device = call.device})
+    local o, lse = results(device, q, v, opt.out ~= nil and want_tensor('out', opt.out))
     call.own[#call.own + 1], call.lse = lse, lse
-    call.c.o, call.c.lse = put(call, 'o', o), put(call, 'lse', lse)
-    call.plan = run(call, call.c, C.ATTN_FORWARD)
+    c.o, c.lse = put(call, 'o', o), put(call, 'lse', lse)
+    call.plan = run(call, c, C.ATTN_FORWARD)
     return o, call
 end
 

@@ -12,6 +12,7 @@ local words = require 'attn.words'
 local C, fail = base.C, base.fail
 local check_names = words.check_names
 local floor = math.floor
+local is_tensor, device_of = tensor.is, require 'attn.storage'.device_of
 
 local M = {}
 
@@ -36,13 +37,13 @@ M.want_tensor = want_tensor
 -- What a call is put together in: c (attn_call), device, keep (tensors by option name), own (those
 -- that were made from tables here).
 local function put(call, name, t)
-    want_tensor(name, t)
-    if tensor.device_of(t) ~= call.device then
-        fail('DEVICE', name, ('%s is on %s, but q is on %s: use :to'):format(name, t.device,
+    if not is_tensor(t) or device_of(t.storage) ~= call.device then
+        local device = tensor.device_of(want_tensor(name, t)) -- refuses a freed one
+        fail('DEVICE', name, ('%s is on %s, but q is on %s: use :to'):format(name, device.name,
             call.device.name))
     end
     call.keep[name] = t
-    return tensor.c(t)
+    return t.head
 end
 M.put = put
 
@@ -173,13 +174,15 @@ local readers = {
 }
 local names = names_of(readers)
 
--- Reads the options into the call.
+-- Reads the options into the call. call.more: it has some besides its variant and its result.
 function M.read(call, opt)
-    check_names('attn.attention', opt, names)
-    for _, name in ipairs(names) do
-        local x, reader = opt[name], readers[name]
-        if x ~= nil and reader then
+    for name, x in pairs(opt) do
+        local reader = readers[name]
+        if reader then
             reader(call, name, x)
+            call.more = true
+        elseif reader == nil then
+            check_names('attn.attention', opt, names)
         end
     end
 end

@@ -24,10 +24,10 @@ local devices = require 'attn.device'
 local dtypes = require 'attn.dtype'
 local storages = require 'attn.storage'
 local C, check, fail = base.C, base.check, base.fail
-local types, dtype_named, owner = dtypes.types, dtypes.named, storages.owner
+local types, dtype_named, device_of = dtypes.types, dtypes.named, storages.device_of
 local floor = math.floor
 
-local MAX_RANK = 8
+local MAX_RANK, MOST_ELEMENTS = 8, 2 ^ 48
 local M = {MAX_RANK = MAX_RANK}
 
 ffi.cdef [[
@@ -70,16 +70,20 @@ end
 
 -- Are t's elements in memory that Lua can read?
 local function is_host(t)
-    return owner(t.storage).device.is_host
+    return device_of(t.storage).is_host
 end
 
 -- The device object of a tensor; t.device is its name.
 function M.device_of(t)
-    return owner(alive(t).storage).device
+    return device_of(alive(t).storage)
 end
 
 local function whole(x)
     return type(x) == 'number' and floor(x) == x
+end
+
+local function too_large(n)
+    fail('SHAPE', 'shape', ('a shape of %.4g elements is too large'):format(n))
 end
 
 -- Elements of a checked shape.
@@ -100,34 +104,28 @@ local function count_of(shape)
         end
         n = n * extent
     end
-    if n > 2 ^ 48 then
-        fail('SHAPE', 'shape', ('a shape of %.4g elements is too large'):format(n))
+    if n > MOST_ELEMENTS then
+        too_large(n)
     end
     return n
 end
 
-local function compact(shape)
-    local strides, n = {}, 1
-    for axis = #shape, 1, -1 do
-        strides[axis] = n
-        n = n * shape[axis]
-    end
-    return strides
-end
-
-local function describe(storage, data, dtype, shape, strides)
-    local t = tensor_t()
+local function fill_in(t, storage, device, data, dtype, rank)
     t.storage = storage
     storage.refs = storage.refs + 1
     local head = t.head
-    head.data, head.ndim = data, #shape
-    local device = owner(storage).device
+    head.data, head.ndim = data, rank
     head.device.device_type, head.device.device_id = device.kind, device.index
     head.dtype.code, head.dtype.bits, head.dtype.lanes = dtype.code, dtype.bits, 1
     head.shape, head.strides = t.extent, t.step
-    strides = strides or compact(shape)
-    for axis = 1, #shape do
-        t.extent[axis - 1], t.step[axis - 1] = shape[axis], strides[axis]
+end
+
+local function describe(storage, data, dtype, shape, strides)
+    local t, n = tensor_t(), 1
+    fill_in(t, storage, device_of(storage), data, dtype, #shape)
+    for axis = #shape, 1, -1 do -- without strides: compact
+        t.extent[axis - 1], t.step[axis - 1] = shape[axis], strides and strides[axis] or n
+        n = n * shape[axis]
     end
     return t
 end
@@ -176,6 +174,23 @@ function M.empty(shape, opt)
     return describe(storages.new(data, device, bytes), data, dtype, shape)
 end
 
+-- The same of a dtype and an open device that are objects, of `rank` up to 4, without a loop: the
+-- extents past the rank are 1. The way of the results of a call.
+function M.compact(dtype, device, rank, a, b, c, d)
+    local n = a * b * c * d
+    if n > MOST_ELEMENTS then
+        too_large(n)
+    end
+    local bytes = n * dtype.bytes
+    local data = bytes > 0 and storages.buffer(device, bytes) or nil
+    local t, storage = tensor_t(), storages.new(data, device, bytes)
+    fill_in(t, storage, device, data, dtype, rank)
+    local extent, step = t.extent, t.step
+    extent[0], extent[1], extent[2], extent[3] = a, b, c, d
+    step[0], step[1], step[2], step[3] = b * c * d, c * d, d, 1
+    return t
+end
+
 local function check_strides(strides, rank)
     if type(strides) ~= 'table' or #strides ~= rank then
         fail('LAYOUT', 'strides', ('strides has %s, not one for each of %d axes')
@@ -219,7 +234,7 @@ cell_head.dtype.code, cell_head.dtype.bits, cell_head.dtype.lanes = types.f64.co
 local function far(t, offset, dtype)
     far_head.data = ffi.cast(byte_p, t.head.data) + offset * dtype.bytes
     far_head.device, far_head.dtype = t.head.device, t.head.dtype
-    return owner(t.storage).device.handle
+    return device_of(t.storage).handle
 end
 
 local function read(t, offset)

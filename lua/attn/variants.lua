@@ -4,10 +4,10 @@
 -- Who calls it: attn.lua exports the constructors; attention.lua and picture.lua turn whatever was
 -- given as a variant into an object by M.of and its captures into an array by M.bind.
 --
--- A variant is {handle, captures, axes}: the library's frozen variant; by name, the values it
--- reads: tensors, parameters, or numbers of parameters that were made inside a function; and for
--- tensors of ready-made variants which size of the call each axis must have (false: any). Where
--- two parts of a composition read different things under one name, the later one is renamed in its
+-- A variant is {handle, text, symbols, captures, axes}: the library's frozen variant, its canonical
+-- text and what it reads; by name, the values of that: tensors, parameters, or numbers of
+-- parameters that were made inside a function; and for tensors of ready-made variants which size of
+-- the call each axis must have (false: any). Where two parts of a composition read different things under one name, the later one is renamed in its
 -- text:
 --
 --     {bias(a), bias(b)}     s + bias[..]  and  s + bias[..]   ->   s + bias[..] + bias_2[..]
@@ -32,10 +32,9 @@ local box = ffi.new 'attn_variant *[1]'
 local info = ffi.new 'attn_symbol'
 info.size = ffi.sizeof(info)
 
-local function text_of(variant)
-    return ffi.string(C.attn_variant_text(variant.handle))
+function Variant.__tostring(variant)
+    return variant.text
 end
-Variant.__tostring = text_of
 
 function M.is(x)
     return getmetatable(x) == Variant
@@ -54,8 +53,9 @@ end
 -- The object of the variant in `box`; of `values` and `axes` (by name) it keeps what is read.
 local function new(values, axes)
     local handle = ffi.gc(box[0], C.attn_variant_release)
-    local variant = {handle = handle, captures = {}, axes = {}}
-    for _, one in ipairs(symbols(handle)) do
+    local variant = {handle = handle, captures = {}, axes = {}, symbols = symbols(handle),
+        text = ffi.string(C.attn_variant_text(handle))}
+    for _, one in ipairs(variant.symbols) do
         variant.captures[one.name] = values[one.name]
         variant.axes[one.name] = axes and axes[one.name]
     end
@@ -72,7 +72,7 @@ end
 -- `part` under names that clash with nothing in `taken`, nor with each other.
 local function renamed(part, taken)
     local names, values, axes, own = {}, {}, {}, {}
-    local list = symbols(part.handle)
+    local list = part.symbols
     for _, one in ipairs(list) do
         own[one.name] = true
     end
@@ -87,7 +87,7 @@ local function renamed(part, taken)
         names[one.name] = name
         values[name], axes[name] = value, part.axes[one.name]
     end
-    local text = text_of(part)
+    local text = part.text
     local new_text = text:gsub('%f[%w_][%a_][%w_]*', names)
     if new_text == text then
         return part
@@ -237,30 +237,42 @@ local function on_device(t, device, name)
     return copies[device]
 end
 
--- What the variant reads as the library takes it: {array, n}; device: of the call, nil for the
--- host's memory; grads: tensors by name. The table keeps alive what the array points to.
+local captures_t = ffi.typeof 'attn_capture[?]'
+local nothing = {array = nil, n = 0}
+
+local function alive_value(value, device, name)
+    if value.storage.live == 0 then
+        fail('INVALID', 'captures.' .. name, ('captures.%s was freed, and the variant reads it')
+            :format(name))
+    end
+    return device and on_device(value, device, name) or value
+end
+
+-- What the variant reads as the library takes it: {array, n}; device: of the call, nil where any
+-- will do; grads: tensors by name. The table keeps alive what the array points to.
 function M.bind(variant, device, grads)
-    local list = symbols(variant.handle)
-    local captures = {array = ffi.new('attn_capture[?]', #list + 1), n = 0}
-    for _, one in ipairs(list) do
-        local value, grad = variant.captures[one.name], grads and grads[one.name]
+    local list, n = variant.symbols, 0
+    if #list == 0 then
+        return nothing
+    end
+    local captures = {array = captures_t(#list)}
+    for i = 1, #list do
+        local name = list[i].name
+        local value, grad = variant.captures[name], grads and grads[name]
         if type(value) ~= 'nil' then
-            local to = captures.array[captures.n]
-            captures.n = captures.n + 1
+            local to = captures.array[n]
+            n = n + 1
             if tensor.is(value) then
-                if value.storage.live == 0 then
-                    fail('INVALID', 'captures.' .. one.name, ('captures.%s was freed, and the '
-                        .. 'variant reads it'):format(one.name))
-                end
-                value = device and on_device(value, device, one.name) or tensor.on_host(value)
+                value = alive_value(value, device, name)
                 to.value = tensor.c(value)
             else
                 to.number = type(value) == 'number' and value or value.value
             end
-            to.name, to.grad = one.name, grad and tensor.c(grad) or nil
-            captures[captures.n] = {one.name, value, grad}
+            to.name, to.grad = name, grad and tensor.c(grad) or nil
+            captures[2 * n - 1], captures[2 * n] = value, grad
         end
     end
+    captures.n = n
     return captures
 end
 
@@ -420,7 +432,7 @@ function R.bias(x)
         return variant
     end
     -- The first axes have index 0: without them it is the variant of a tensor of n axes.
-    local text = text_of(variant):gsub('bias%[4%]', ('bias[%d]'):format(n))
+    local text = variant.text:gsub('bias%[4%]', ('bias[%d]'):format(n))
         :gsub('bias' .. ('%[0%]'):rep(4 - n), 'bias')
     check(C.attn_variant_parse(text, box))
     return new(values, {bias = axes})

@@ -44,12 +44,25 @@ local function distance(a, b)
     return row[#b]
 end
 
--- Refuses keys of t that `known` (a list of names) lacks.
-function M.check_names(what, t, known)
-    local set = {}
-    for _, name in ipairs(known) do
-        set[name] = true
+local sets = setmetatable({}, {__mode = 'k'}) -- list of names -> set of them
+
+local function set_of(known)
+    local set = sets[known]
+    if not set then
+        set = {}
+        for _, name in ipairs(known) do
+            set[name] = true
+        end
+        sets[known] = set
     end
+    return set
+end
+
+local NONE = {}
+
+-- Refuses keys of t that `known` (a list of names, which stays as it is) lacks.
+function M.check_names(what, t, known)
+    local set = set_of(known)
     for key in pairs(t) do
         if not set[key] then
             local nearest, least = known[1], math.huge
@@ -68,7 +81,7 @@ end
 -- opt, an optional table of options with such names.
 function M.check_options(opt, known)
     if opt == nil then
-        return {}
+        return NONE
     elseif type(opt) ~= 'table' then
         fail('INVALID', 'opt', ('opt is %s: a table of options is wanted')
             :format(M.describe(opt)))

@@ -49,6 +49,46 @@ test('a second call asks nothing of its plan', function(t)
     t.equal(made, 2)
     t.equal(asked, 2)
 end)
+test('whatever a plan depends on asks for one of its own', function(t)
+    local made = 0
+    local attention, C
+    attention, C = attention_with {
+        attn_plan_new = function(...)
+            made = made + 1
+            return C.attn_plan_new(...)
+        end,
+    }
+    local q, k, v = inputs()
+    local q2, k2, v2 = q:view {B, H, N / 2, 2 * D}, k:view {B, HK, N / 2, 2 * D},
+        v:view {B, HK, N / 2, 2 * D}
+    local w, w2 = attn.zeros {H}, attn.zeros {H + 1}
+    local function by(t)
+        return attn.variant('s + w[h]', {w = t})
+    end
+    local calls = {
+        {q, k, v}, {q2, k2, v2}, {attn.zeros {B, N, H, D}:transpose(1, 2), k, v},
+        {q:to 'bf16', k:to 'bf16', v:to 'bf16'},
+        {q, k, v, {variant = attn.causal}}, {q, k, v, {variant = attn.window(3, 0)}},
+        {q, k, v, {variant = by(w)}}, {q, k, v, {variant = by(w2)}},
+        {q, k, v, {top_left = true}}, {q, k, v, {dropout = 0.5}}, {q, k, v, {dropout = 0.25}},
+        {q, k, v, {sink = {1, 2, 3, 4}}}, {q, k, v, {k_used = {1, 2}}},
+        {q, k, v, {q_used = {1, 2}}}, {q, k, v, {totals = {nh = 8}}},
+        {q, k, v, {totals = {nh = 8}, origins = {h = 2}}},
+    }
+    local wanted = #calls - 1 -- strides are the run's
+    for _ = 1, 2 do
+        for _, one in ipairs(calls) do
+            attention(one[1], one[2], one[3], one[4])
+        end
+    end
+    t.equal(made, wanted)
+    local _, call = attention(q, k, v, {variant = by(w)})
+    t.equal(made, wanted)
+    call:backward(q)
+    call:backward(q, {w})
+    call:backward(q, {w})
+    t.equal(made, wanted + 2)
+end)
 test('each stream has a workspace of its own', function(t)
     local given, synced, C = {}, 0
     local attention
@@ -116,6 +156,18 @@ test('a thousand calls leave nothing behind', function(t)
     t.ok(after <= before, after - before)
     t.near(collectgarbage 'count', before_lua, 200, 'KiB of Lua')
 end)
+-- How many plans are kept: by the variant's text, then by everything else.
+local function kept_plans()
+    local _, plans = debug.getupvalue(require('attn.attention').forget, 1)
+    local n = 0
+    for _, of_text in pairs(plans) do
+        for _ in pairs(of_text) do
+            n = n + 1
+        end
+    end
+    return n
+end
+
 test('a thousand packed calls of changing lengths leave nothing behind', function(t)
     local w = attn.zeros {H}
     local variant = attn.variant {attn.causal, function(s, _, h) return s + w[h] end}
@@ -137,12 +189,7 @@ test('a thousand packed calls of changing lengths leave nothing behind', functio
     for n = 1, 1000 do
         step(n)
     end
-    local _, plans = debug.getupvalue(require('attn.attention').forget, 1)
-    local n_plans = 0
-    for _ in pairs(plans) do
-        n_plans = n_plans + 1
-    end
-    t.equal(n_plans, 64)
+    t.equal(kept_plans(), 64)
     t.equal(attn.collect(), before)
     t.near(collectgarbage 'count', before_lua, 200, 'KiB of Lua')
 end)
@@ -152,12 +199,7 @@ test('many shapes, few plans', function(t)
         local q = attn.zeros {1, 1, n, 8}
         t.equal(attn.attention(q, q, q, {variant = attn.causal}):max_error(0), 0)
     end
-    local _, plans = debug.getupvalue(require('attn.attention').forget, 1)
-    local n = 0
-    for _ in pairs(plans) do
-        n = n + 1
-    end
-    t.equal(n, 64)
+    t.equal(kept_plans(), 64)
     t.equal(attn.collect(), before)
 end)
 test('what a call reads stays alive while the call does', function(t)
