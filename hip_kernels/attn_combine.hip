@@ -6,8 +6,8 @@
 
        top = max lse_s;   w_s = e^(lse_s - top);   o = sum w_s o_s / sum w_s
 
-   An empty split (-inf) is not read, so that it changes no bit. An element that is not finite counts
-   whatever its weight: that may have become 0 by rounding alone. */
+   An empty split (-inf) is not read, so that it changes no bit. An element that is not finite
+   counts whatever its weight: that may have become 0 by rounding alone. */
 #ifndef ATTN_WARPS
 #define ATTN_WARPS 4
 #endif

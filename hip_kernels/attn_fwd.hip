@@ -1,11 +1,12 @@
 /* attn_fwd.hip: attention forward.
 
    Who launches it: lib/gpu.c: blocks of ATTN_THREADS threads with attn_fwd_shared bytes of shared
-   memory each; numbers 0 .. ceil(items / xcds) * xcds - 1 of work.h, in as many launches as it takes.
+   memory each; numbers 0 .. ceil(items / xcds) * xcds - 1 of work.h, in as many launches as it
+   takes.
 
        item (work.h) -> key blocks (range.h) -> schedule (sched/): load, q.k, score, softmax, p.v
                                                     |
-           rows finite: epilogue.h                  v         otherwise: careful.h, once more      */
+           rows finite: epilogue.h                  v         otherwise: careful.h, once more   */
 #include "target.h"
 
 #include "core/params.h"
@@ -41,8 +42,8 @@ DEV void attn_fwd_item(const attn_params *p, const attn_item *w) {
     }
 }
 
-/* A block has one item: in a loop over items compilers would keep all that depends on the lane alone
-   in registers, through everything. */
+/* A block has one item: in a loop over items compilers would keep all that depends on the lane
+   alone in registers, through everything. */
 DEV void attn_fwd_body(const attn_params *p) {
     attn_item w;
     if (work_item(p, p->first + block_id(), &w)) {

@@ -1,8 +1,8 @@
 /* sm80_f32.h: the products of sm80.h for f32: three tf32 products, mma m16n8k8.
 
    Who includes it: sm80.h. A tensor core reads 11 of the 24 bits of an f32. So x = high + low, high
-   rounded to 11 bits, low the exact rest, and a b = ah bh + (al bh + ah bl); al bl is below f32's own
-   rounding. Where x is not finite neither is low, so the sum is not finite.
+   rounded to 11 bits, low the exact rest, and a b = ah bh + (al bh + ah bl); al bl is below f32's
+   own rounding. Where x is not finite neither is low, so the sum is not finite.
 
    A tensor core also cuts what it adds to its sum instead of rounding it, so a long sum would drift
    towards 0. Sums are therefore begun anew for each 32 columns of q.k, or 32 keys of p.v, the small

@@ -5,9 +5,9 @@
 
        ((b * heads + head) * q_tiles + row block, last first) * splits + split
 
-   so blocks that run at the same time share K and V in the second cache, and where a mask lets later
-   rows see more keys the long ones begin first. Blocks b, b + xcds, ... run on one chiplet; they get
-   items that follow each other:
+   so blocks that run at the same time share K and V in the second cache, and where a mask lets
+   later rows see more keys the long ones begin first. Blocks b, b + xcds, ... run on one chiplet;
+   they get items that follow each other:
 
        block  0 1 2 3 4 5 ...        chiplet 0: items 0 .. n      n = ceil(items / xcds) - 1
        xcd    0 1 0 1 0 1            chiplet 1: items n + 1 ..                              */

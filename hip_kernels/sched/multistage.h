@@ -20,7 +20,8 @@
                             | K n+S ............|
 
    Behind the last block loads fill zeros, so that a wait is always for all but the 2 S - 2 youngest
-   loads. Where loads pass through registers, ring_land ends them after the product that hid them. */
+   loads. Where loads pass through registers, ring_land ends them behind the product that hid
+   them. */
 #ifndef ATTN_MULTISTAGE_H
 #define ATTN_MULTISTAGE_H
 
@@ -47,20 +48,61 @@ DEV i32 block_row(i32 block, const tile_rows *from) {
     return block < 0 ? from->rows : (block >> 1) * ATTN_BN;
 }
 
+typedef struct tile_sources {
+    tile_rows q, k, v;
+} tile_sources;
+
+/* Keys behind the split's end need not be read: they are masked. */
+DEV tile_sources sources_of(const attn_params *p, const attn_item *w) {
+    const i64 k_row = w->seq.k_row;
+    tile_sources from;
+    from.q = rows_of(&p->q, w->b, w->h, w->seq.q_row, w->rows, p->D, p->pack,
+                     (p->flags & ATTN_P_VEC_Q) != 0);
+    from.k = rows_of(&p->k, w->b, w->hk, k_row, w->k_end, p->D, 1, (p->flags & ATTN_P_VEC_K) != 0);
+    from.v = rows_of(&p->v, w->b, w->hk, k_row, w->k_end, p->DV, 1, (p->flags & ATTN_P_VEC_V) != 0);
+    return from;
+}
+
+/* The loads before the first step; block: STAGES + 1 of them. */
+DEV void multistage_begin(const tile_sources *from, const i32 *block, i32 row0, tile_q *q) {
+    ring_hold hold_q, hold;
+    ring_load(&hold_q, RING_Q, 0, &from->q, row0);
+    ring_land(&hold_q, RING_Q, 0);
+    UNROLL for (int j = 0; j < STAGES; j++) {
+        ring_load(&hold, RING_K, j, &from->k, block_row(block[j], &from->k));
+        ring_land(&hold, RING_K, j);
+        if (j + 1 < STAGES) {
+            ring_load(&hold, RING_V, j, &from->v, block_row(block[j], &from->v));
+            ring_land(&hold, RING_V, j);
+        }
+    }
+    ring_wait(FLYING);
+    ring_sync();
+    tile_q_of(q, &hold_q);
+}
+
+/* Products of a block become p, as the second product wants it. */
+DEV void multistage_p(const attn_params *p, const attn_item *w, i32 block, int raw, float factor,
+                      tile_s *s, attn_soft *t, tile_o *o, tile_p *pp) {
+    const i32 k0 = (block >> 1) * ATTN_BN;
+    if (!(block & 1)) {
+        score_tile(p, w, k0, raw, 1, s);
+    } else if (!raw) {
+        score_tile(p, w, k0, 0, 0, s);
+    }
+    softmax_step(s, t, o, factor);
+#if ATTN_HAS_DROPOUT
+    dropout_tile(p, w, dropout_seed(p), k0, s);
+#endif
+    softmax_weigh(p, w, k0, s);
+    tile_p_of(pp, s);
+}
+
 DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile_o *o) {
-    const attn_seq *const seq = &w->seq;
-    const tile_rows q_from = rows_of(&p->q, w->b, w->h, seq->q_row, w->rows, p->D, p->pack,
-                                     (p->flags & ATTN_P_VEC_Q) != 0);
-    const tile_rows k_from =
-        rows_of(&p->k, w->b, w->hk, seq->k_row, w->k_end, p->D, 1, (p->flags & ATTN_P_VEC_K) != 0);
-    const tile_rows v_from =
-        rows_of(&p->v, w->b, w->hk, seq->k_row, w->k_end, p->DV, 1, (p->flags & ATTN_P_VEC_V) != 0);
+    const tile_sources from = sources_of(p, w);
     const float factor = score_factor(p);
     const int raw = score_is_raw(p);
-#if ATTN_HAS_DROPOUT
-    const u64 seed = dropout_seed(p);
-#endif
-    ring_hold hold_q, hold_k, hold_v;
+    ring_hold hold_k, hold_v;
     tile_q q;
     attn_range it;
     i32 block[STAGES + 1]; /* of this step and the next ones */
@@ -71,43 +113,20 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
     if (block[0] < 0) {
         return;
     }
-    ring_load(&hold_q, RING_Q, 0, &q_from, w->row0);
-    ring_land(&hold_q, RING_Q, 0);
-    UNROLL for (int j = 0; j < STAGES; j++) {
-        ring_load(&hold_k, RING_K, j, &k_from, block_row(block[j], &k_from));
-        ring_land(&hold_k, RING_K, j);
-        if (j + 1 < STAGES) {
-            ring_load(&hold_v, RING_V, j, &v_from, block_row(block[j], &v_from));
-            ring_land(&hold_v, RING_V, j);
-        }
-    }
-    ring_wait(FLYING);
-    ring_sync();
-    tile_q_of(&q, &hold_q);
+    multistage_begin(&from, block, w->row0, &q);
     int stage = 0, before = STAGES - 1; /* of this step, of the last */
     while (block[0] >= 0) {
-        const i32 k0 = (block[0] >> 1) * ATTN_BN;
         tile_s s;
         tile_p pp;
         ring_wait(FLYING);
         ring_sync(); /* A */
-        ring_load(&hold_v, RING_V, before, &v_from, block_row(block[STAGES - 1], &v_from));
+        ring_load(&hold_v, RING_V, before, &from.v, block_row(block[STAGES - 1], &from.v));
         tile_qk(&s, &q, stage);
         ring_land(&hold_v, RING_V, before);
         ring_wait(FLYING);
         ring_sync(); /* B */
-        ring_load(&hold_k, RING_K, stage, &k_from, block_row(block[STAGES], &k_from));
-        if (!(block[0] & 1)) {
-            score_tile(p, w, k0, raw, 1, &s);
-        } else if (!raw) {
-            score_tile(p, w, k0, 0, 0, &s);
-        }
-        softmax_step(&s, t, o, factor);
-#if ATTN_HAS_DROPOUT
-        dropout_tile(p, w, seed, k0, &s);
-#endif
-        softmax_weigh(p, w, k0, &s);
-        tile_p_of(&pp, &s);
+        ring_load(&hold_k, RING_K, stage, &from.k, block_row(block[STAGES], &from.k));
+        multistage_p(p, w, block[0], raw, factor, &s, t, o, &pp);
         tile_pv(o, &pp, stage);
         ring_land(&hold_k, RING_K, stage);
         UNROLL for (int j = 0; j < STAGES; j++) {
