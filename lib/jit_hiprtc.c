@@ -1,7 +1,7 @@
 /* jit_hiprtc.c: kernel text -> code object for AMD's chips, by hipRTC, found at run time.
 
    Who calls it: jit.c, through the table attn__hiprtc. No GPU and no header of the vendor is
-   needed. The library is what the environment variable ATTN_HIPRTC names, or else the first of these:
+   needed. The library is what the environment variable ATTN_HIPRTC names, or else the first of:
 
        libhiprtc.so.7  libhiprtc.so.6  libhiprtc.so  in /opt/rocm/lib  libamdhip64.so.5
 

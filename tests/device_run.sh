@@ -12,6 +12,7 @@
 #   CASE       a case of the suite, for the step `one`
 #
 # It closes with a line a step, and a status that is 0 if none failed.
+# shellcheck disable=SC2317 # steps are called by name
 set -u
 cd "$(dirname "$0")/.." || exit 1
 at=build/device

@@ -1,5 +1,5 @@
--- device_memory_test.lua: tensors in memory that Lua cannot reach, on a look-alike of NVIDIA's driver
--- (tests/fake_cuda.c, built here by cc), where touching it ends the process.
+-- device_memory_test.lua: tensors in memory that Lua cannot reach, on a look-alike of NVIDIA's
+-- driver (tests/fake_cuda.c, built here by cc), where touching it ends the process.
 
 local here = arg[0]:match '^(.*/)' or './'
 package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path
