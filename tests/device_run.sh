@@ -86,7 +86,7 @@ check() {
                 "$(grep -c '^FAILED' "$at/parts/$i.log") failed"
     done | awk '{p += $1; f += $3} END {printf "%d passed, %d failed\n", p, f; exit f > 0}' ||
         status=1
-    return $status
+    return "$status"
 }
 
 lua() {
