@@ -122,16 +122,14 @@ plant second-ballot core/range.h 's/warp_ballot(class_ == 2)/warp_ballot(class_ 
 plant heads-swapped core/work.h 's/: head \/ p->group;/: head % p->HK;/'
 plant philox-round core/dropout.h 's/round < 7/round < 6/'
 
-# Of a chip's fragments.
+# Of a chip's fragments. Rows past the end that are not zeroed are masked, and NaN in them is
+# what the careful loop undoes: no result shows them, and they are no fault here.
 plant lane-swapped arch/sm80.h 's/lane_id() % 4 \* 2;/(lane_id() % 4 ^ 1) * 2;/' emu:sm_80
 plant row-swapped arch/sm80.h 's/r % 2 \* 8 + lane_id() \/ 4/(r + 1) % 2 * 8 + lane_id() \/ 4/' \
     emu:sm_80
 plant row-max-of-two-lanes arch/sm80.h 's/return max_nan(x, lane_xor(x, 2))/return x/' emu:sm_80
 plant no-commit arch/sm80.h 's/^    cp_async_commit();//' emu:sm_80
 plant no-wait arch/sm80.h 's/case 2: cp_async_wait(2)/case 2: cp_async_wait(6)/' emu:sm_80
-plant no-zero-fill arch/sm80.h \
-    's/at < from->rows ? chunk_elements(from, c) : 0/chunk_elements(from, c)/' \
-    emu:sm_80
 plant chunk-past-the-row arch/sm80.h 's/n < 0 ? 0 : n > CHUNK/n < -CHUNK ? 0 : n > -1000/' emu:sm_80
 plant swizzle-of-readers arch/sm80.h 's/chunks % 8 == 0 ? 8 : 4/4/' emu:sm_80
 plant stage-size arch/sm80.h \
