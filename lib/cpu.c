@@ -7,11 +7,12 @@
        dq         [threads][H / HK][NQ][ldd]    backward in one pass
        dsink      [H * query tiles]
        sums       [chunks][size]                captured gradients
+       states     [chunks][segments][rows][DV]  forward of few rows: sums over segments of keys
        threads    [threads]                     attn__scratch each
 
    A run clears what no sequence uses and then works through lists of items on the pool:
 
-       forward                 (b, hk, some of its heads' query tiles)
+       forward                 (b, hk, some of its heads' query tiles[, segments of keys])
        backward   queries      (b, h, query tile), or chunks of them to sum captured gradients
                   keys         (b, hk, key tile)
                   or instead   (b, h, query tile) for c and dsink, then (b, hk) with all its
@@ -87,16 +88,17 @@ static int compile(attn__program *program, const attn_graph *g, int score, int m
 static int compile_all(attn__cpu_plan *plan, const attn__problem *p) {
     const attn_variant *const v = p->variant;
     const attn__adjoint *a;
+    attn__limits_plan(&v->graph, v->mask, &plan->limits);
     if (p->direction == ATTN_FORWARD) {
+        const int mask = plan->limits.all ? -1 : v->mask;
         ATTN_TRY(compile(&plan->queries[PROGRAM_FULL], &v->graph, v->score, -1, -1, NULL, NULL, 0));
-        return compile(&plan->queries[PROGRAM_PART], &v->graph, v->score, v->mask, -1, NULL, NULL,
-                       0);
+        return compile(&plan->queries[PROGRAM_PART], &v->graph, v->score, mask, -1, NULL, NULL, 0);
     }
     ATTN_TRY(attn__adjoint_new(v, &plan->adjoint));
     ATTN_TRY(attn__grads_plan(plan, p));
     a = plan->adjoint;
     for (int i = 0; i < PROGRAMS; i++) {
-        const int mask = i == PROGRAM_PART ? a->mask : -1;
+        const int mask = i == PROGRAM_PART && !plan->limits.all ? a->mask : -1;
         ATTN_TRY(compile(&plan->queries[i], &a->graph, a->score, mask, a->ds, a->site,
                          plan->grads.site, plan->grads.n_sites));
         ATTN_TRY(compile(&plan->keys[i], &a->graph, a->score, mask, a->ds, NULL, NULL, 0));
@@ -139,9 +141,11 @@ static void lay_out(attn_plan *to, attn__cpu_plan *plan) {
     plan->q_tiles = most_tiles(p->B, p->q_packed, p->TQ, p->NQ, BM);
     plan->k_tiles = most_tiles(p->B, p->k_packed, p->TK, p->NK, BN);
     const int64_t part_bytes = (int64_t)sizeof(float) * BM * (plan->ldd + plan->ldv);
-    plan->parts = (int)(PARTS_BYTES / part_bytes < 1       ? 1
-                        : PARTS_BYTES / part_bytes > PARTS ? PARTS
-                                                           : PARTS_BYTES / part_bytes);
+    plan->wide = (int)(PARTS_BYTES / part_bytes < 1       ? 1
+                       : PARTS_BYTES / part_bytes > PARTS ? PARTS
+                                                          : PARTS_BYTES / part_bytes);
+    const int narrow = attn__narrow_parts(p->H / p->HK, 1);
+    plan->parts = narrow > plan->wide ? narrow : plan->wide;
     attn__scratch_lay(plan, p, NULL, &x, &plan->thread_bytes);
     const int64_t rows = (p->q_packed ? 1 : p->B) * p->H * p->TQ;
     uint64_t at = 0;
@@ -154,6 +158,8 @@ static void lay_out(attn_plan *to, attn__cpu_plan *plan) {
                         (size_t)plan->ldd * sizeof(float));
     plan->at_dsink = place(&at, p->dsink.type ? p->H * plan->q_tiles : 0, sizeof(double));
     plan->at_sums = place(&at, plan->grads.chunks * plan->grads.size, sizeof(double));
+    plan->state_floats = backward ? 0 : attn__state_floats(plan, p, to->device->threads);
+    plan->at_states = place(&at, plan->state_floats, sizeof(float));
     plan->at_threads = place(&at, to->device->threads, plan->thread_bytes);
     to->workspace = at;
 }
@@ -202,54 +208,19 @@ static void count_tiles(const attn__problem *p, int is_q, int size, int64_t most
     }
 }
 
-typedef struct item {
-    int64_t b, h;
-    int tile, tiles;
-} item;
-
-/* The list of all (b, h, tile) in that order, by position. */
-static item find_item(const int64_t *start, int64_t B, int64_t heads, int64_t at) {
+attn__item attn__find_item(const int64_t *start, int64_t B, int64_t heads, int64_t at) {
     int64_t low = 0, high = B; /* start[low] <= at / heads < start[high] */
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
         *(start[middle] <= at / heads ? &low : &high) = middle;
     }
     const int64_t tiles = start[low + 1] - start[low], rest = at - start[low] * heads;
-    return (item){low, rest / tiles, (int)(rest % tiles), (int)tiles};
-}
-
-/* Forward items of a sequence's key head: its group's tiles of queries, `parts` at a time. */
-static int64_t forward_items(const attn__cpu_run *run, int64_t b) {
-    const int64_t tiles = (run->q_start[b + 1] - run->q_start[b]) * (run->p->H / run->p->HK);
-    return (tiles + run->parts - 1) / run->parts;
-}
-
-/* The last tiles come first: under a causal mask they have most to do. */
-static void forward_item(void *arg, int64_t at, int thread) {
-    const attn__cpu_run *const run = (const attn__cpu_run *)arg;
-    const attn__problem *const p = run->p;
-    const item x = find_item(run->item_start, p->B, p->HK, at);
-    const int64_t all = (run->q_start[x.b + 1] - run->q_start[x.b]) * (p->H / p->HK);
-    const int first = (x.tiles - 1 - x.tile) * run->parts;
-    attn__cpu_forward(run, thread, x.b, x.h, first,
-                      (int)(all - first < run->parts ? all - first : run->parts));
-}
-
-/* As many parts as leave each thread several items. What an item holds shows in no bit. */
-static void forward(attn__cpu_run *run, int threads) {
-    const attn__problem *const p = run->p;
-    const int64_t each = run->q_start[p->B] * p->H / (4 * (int64_t)threads);
-    run->parts = (int)(each < 1 ? 1 : each > run->plan->parts ? run->plan->parts : each);
-    run->item_start[0] = 0;
-    for (int64_t b = 0; b < p->B; b++) {
-        run->item_start[b + 1] = run->item_start[b] + forward_items(run, b);
-    }
-    attn__pool_run(run->pool, run->item_start[p->B] * p->HK, forward_item, run);
+    return (attn__item){low, rest / tiles, (int)(rest % tiles), (int)tiles};
 }
 
 static void keys_item(void *arg, int64_t at, int thread) {
     const attn__cpu_run *const run = (const attn__cpu_run *)arg;
-    const item x = find_item(run->k_start, run->p->B, run->p->HK, at);
+    const attn__item x = attn__find_item(run->k_start, run->p->B, run->p->HK, at);
     attn__cpu_keys(run, thread, x.b, x.h, x.tile);
 }
 
@@ -280,8 +251,8 @@ static void query_item(const attn__cpu_run *run, int64_t at, int thread, int con
     const attn__problem *const p = run->p;
     const int64_t heads = item_heads(run);
     const int inner_b = run->plan->grads.inner_b;
-    const item x = inner_b ? (item){.h = at % heads, .tile = (int)(at / heads)}
-                           : find_item(run->q_start, p->B, heads, at);
+    const attn__item x = inner_b ? (attn__item){.h = at % heads, .tile = (int)(at / heads)}
+                                 : attn__find_item(run->q_start, p->B, heads, at);
     const int64_t b_end = inner_b ? p->B : x.b + 1, h_end = heads == 1 ? p->H : x.h + 1;
     for (int64_t b = x.b; b < b_end; b++) {
         for (int64_t h = x.h; h < h_end && x.tile < run->q_start[b + 1] - run->q_start[b]; h++) {
@@ -362,6 +333,7 @@ static int cpu_run(const attn_plan *of, const attn__problem *p, char *workspace,
                          .one_pass = plan->one_pass && can_one_pass(plan, p, of->device->threads),
                          .dsink = (double *)(workspace + plan->at_dsink),
                          .sums = (double *)(workspace + plan->at_sums),
+                         .states = (float *)(workspace + plan->at_states),
                          .threads = workspace + plan->at_threads};
     if (p->direction == ATTN_BACKWARD) {
         ATTN_TRY(attn__grads_check(plan, p));
@@ -370,7 +342,7 @@ static int cpu_run(const attn_plan *of, const attn__problem *p, char *workspace,
     count_tiles(p, 1, BM, plan->q_tiles, run.q_start);
     count_tiles(p, 0, BN, plan->k_tiles, run.k_start);
     if (p->direction == ATTN_FORWARD) {
-        forward(&run, of->device->threads);
+        attn__cpu_forward_all(&run, of->device->threads);
     } else {
         backward(&run);
     }

@@ -58,27 +58,22 @@ static void load_queries(attn__tile *t, rows_in *r) {
     }
 }
 
-/* x as a factor of a product over its rows: two by two if they are pairs, without what is not
-   finite. Returns 1 if there was such an element. loaded: x holds the rows unless
-   they are pairs. */
-static int load_factor(attn__tile *t, float *x, const attn__view *view, int64_t b, int64_t h,
-                       int64_t row, int rows, int loaded) {
+/* Rows as the right factor of a product over them, panels or pairs, without what is not finite.
+   Returns 1 if there was such an element. rows: they stand there, or NULL. */
+static int load_factor(attn__tile *t, float *panels, const attn__view *view, int64_t b, int64_t h,
+                       int64_t row, int n, const float *rows) {
     const attn__cpu_plan *const plan = t->run->plan;
-    const int ld = attn__round_lanes(view->n[3]);
-    if (plan->pairs_grad) {
-        if (attn__load_row_pairs(t, x, view, b, h, row, rows)) {
+    const int ld = attn__round_lanes(view->n[3]), pairs = plan->pairs_grad;
+    const int64_t size = (int64_t)ld * (pairs ? (n + 1) / 2 : n);
+    if (rows && !pairs) {
+        attn__rows_to_panels(panels, rows, ld, n);
+        if (plan->ops->finite(panels, size)) {
             return 0;
         }
-        attn__drop_wild_pairs(x, ld, (rows + 1) / 2);
-        return 1;
-    }
-    if (!loaded) {
-        attn__load_rows(x, view, b, h, row, rows);
-    }
-    if (plan->ops->finite(x, ld, rows, ld)) {
+    } else if (attn__load_panels(t, panels, view, b, h, row, n, pairs)) {
         return 0;
     }
-    attn__drop_wild(x, ld, rows);
+    attn__drop_wild(panels, size, pairs);
     return 1;
 }
 
@@ -88,26 +83,33 @@ static int load_factor(attn__tile *t, float *x, const attn__view *view, int64_t 
 static void backward_row(attn__tile *t, const rows_in *r, int i, float *p, float *g_score,
                          int seen) {
     const attn__cpu_plan *const plan = t->run->plan;
-    float *const dp = t->x.dp + i * BN;
-    if (r->lse[i] == -INFINITY) { /* the row sees nothing */
-        const size_t bytes = (size_t)attn__round_lanes(t->n) * sizeof *p;
-        memset(p, 0, bytes);
-        memset(dp, 0, bytes);
-        memset(t->seen, 0, bytes);
-        if (g_score) {
-            memset(g_score, 0, bytes);
-        }
+    float *const dp = t->x.dp + i * LDS;
+    int from = 0, to = 0;
+    if (r->lse[i] != -INFINITY) { /* else the row sees nothing */
+        attn__tile_row(t, i);
+        from = t->begin / LANES * LANES;
+        to = attn__round_lanes(t->end);
+    }
+    attn__clear_outside(t, p, from, to);
+    attn__clear_outside(t, dp, from, to);
+    attn__clear_outside(t, t->seen, from, to);
+    if (g_score) {
+        attn__clear_outside(t, g_score, from, to);
+    }
+    if (from == to) {
         return;
     }
-    attn__tile_row(t, i);
+    const float *const w = attn__tile_weights(t, i);
     const attn__grad_row row = {.lse = r->lse[i],
                                 .c = r->c[i],
                                 .by = t->by,
                                 .row_scale = t->row_scale[i],
-                                .key_scale = t->has_key_scale ? t->key_scale : NULL,
-                                .w = attn__tile_weights(t, i),
-                                .ds = t->ds};
-    plan->ops->grad(p, dp, g_score, t->score, dp, t->on, t->n, &row, seen ? t->seen : NULL);
+                                .key_scale = t->has_key_scale ? t->key_scale + from : NULL,
+                                .w = w ? w + from : NULL,
+                                .ds = t->ds ? t->ds + from : NULL};
+    plan->ops->grad(p + from, dp + from, g_score ? g_score + from : NULL, t->score + from,
+                    dp + from, t->on ? t->on + from : NULL, t->begin - from, t->end - from, &row,
+                    seen ? t->seen + from : NULL);
 }
 
 /* to[n] += by * x[n] where x is not finite. */
@@ -126,14 +128,14 @@ static void load_keys(attn__tile *t, int64_t hk, int for_dq) {
     const int64_t b = t->seq.kb, row = t->seq.k_row + t->c0;
     attn__load_columns(t, t->x.kt, &p->k, b, hk, row, t->n, plan->pairs);
     attn__load_columns(t, t->x.vt, &p->v, b, hk, row, t->n, plan->pairs_grad);
-    t->wild_k = for_dq && load_factor(t, t->x.kb, &p->k, b, hk, row, t->n, 0);
+    t->wild_k = for_dq && load_factor(t, t->x.kb, &p->k, b, hk, row, t->n, NULL);
 }
 
 static void multiply(attn__tile *t) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
-    attn__tile_dots(t, t->x.s, t->x.q_pairs, t->x.kt, p->D, plan->pairs);
-    attn__tile_dots(t, t->x.dp, t->x.dout_pairs, t->x.vt, p->DV, plan->pairs_grad);
+    attn__sum_dots(t, t->x.s, t->x.q_pairs, t->x.kt, p->D, plan->pairs);
+    attn__sum_dots(t, t->x.dp, t->x.dout_pairs, t->x.vt, p->DV, plan->pairs_grad);
 }
 
 /* Row i's share of dq from elements of k that are not finite. */
@@ -143,21 +145,16 @@ static void add_wild_keys(attn__tile *t, int i, float *dq) {
         if (t->seen[j]) {
             attn__load_rows(t->x.strip, &t->run->p->k, t->seq.kb, t->hk, t->seq.k_row + t->c0 + j,
                             1);
-            add_wild(dq + i * ldd, t->x.dp[i * BN + j], t->x.strip, ldd);
+            add_wild(dq + i * ldd, t->x.dp[i * LDS + j], t->x.strip, ldd);
         }
     }
 }
 
 /* dq[rows][ldd] += g k. With pairs g stands in x.g, narrowed. */
 static void add_dq(attn__tile *t, float *dq) {
-    const attn__cpu_plan *const plan = t->run->plan;
-    const int ldd = plan->ldd;
-    if (plan->pairs_grad) {
-        plan->ops->mul_pairs(dq, ldd, t->x.g, BN / 2, 1, t->x.kb, ldd, t->rows, ldd, (t->n + 1) / 2,
-                             1);
-    } else {
-        plan->ops->mul(dq, ldd, t->x.dp, BN, 1, t->x.kb, ldd, t->rows, ldd, t->n, 1);
-    }
+    const int pairs = t->run->plan->pairs_grad;
+    attn__sum_rows(t, dq, t->run->plan->ldd, pairs ? t->x.g : t->x.dp, pairs ? BN / 2 : LDS,
+                   t->x.kb, pairs);
 }
 
 /* -- Queries ----------------------------------------------------------------------------------- */
@@ -209,7 +206,7 @@ static void query_tile(attn__tile *t, const rows_in *r, int c0, int class_, doub
             add_wild_keys(t, i, t->x.dq);
         }
         if (plan->pairs_grad) {
-            plan->ops->narrow(t->x.g + i * lanes_of_pair, t->x.dp + i * BN,
+            plan->ops->narrow(t->x.g + i * lanes_of_pair, t->x.dp + i * LDS,
                               attn__round_lanes(t->n));
         }
     }
@@ -236,7 +233,7 @@ void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t 
     }
     load_queries(&t, &r);
     memset(t.x.dq, 0, (size_t)t.rows * (size_t)run->plan->ldd * sizeof *t.x.dq);
-    attn__walk_begin(&walk, &t);
+    attn__walk_begin(&walk, &t, 0);
     for (int c = 0; (c = attn__walk_next(&walk, &t, c, &class_)) < t.seq.nk; c += BN) {
         query_tile(&t, &r, c, class_, sums);
     }
@@ -258,7 +255,7 @@ static void add_wild_row(attn__tile *t, int i) {
     attn__load_rows(x, &p->q, t->seq.qb, t->h, row, 1);
     for (int j = 0; j < t->n; j++) {
         if (t->seen[j]) {
-            add_wild(t->x.k + j * ldd, t->x.dp[i * BN + j], x, ldd);
+            add_wild(t->x.k + j * ldd, t->x.dp[i * LDS + j], x, ldd);
         }
     }
     attn__load_rows(x, &p->dout, t->seq.qb, t->h, row, 1);
@@ -280,23 +277,19 @@ static void narrow_rows(attn__tile *t) {
         memset(g + half, 0, (size_t)half * sizeof *g);
         memset(p[1], 0, sizeof p[1]);
         for (int e = 0; e < 2 && i + e < t->rows; e++) {
-            ops->narrow(g + e * half, t->x.dp + (i + e) * BN, lanes);
-            ops->narrow(p[e], t->x.s + (i + e) * BN, lanes);
+            ops->narrow(g + e * half, t->x.dp + (i + e) * LDS, lanes);
+            ops->narrow(p[e], t->x.s + (i + e) * LDS, lanes);
         }
-        ops->zip(t->x.dp + i / 2 * BN, g, g + half, lanes);
-        ops->zip(t->x.s + i / 2 * BN, p[0], p[1], lanes);
+        ops->zip(t->x.dp + i / 2 * LDS, g, g + half, lanes);
+        ops->zip(t->x.s + i / 2 * LDS, p[0], p[1], lanes);
     }
 }
 
 /* dk += g' q, dv += p' dO. */
 static void add_dk_dv(attn__tile *t) {
     const attn__cpu_plan *const plan = t->run->plan;
-    const int ldd = plan->ldd, ldv = plan->ldv;
-    const int rows = plan->pairs_grad ? (t->rows + 1) / 2 : t->rows;
-    void (*const mul)(float *, int, const float *, int, int, const float *, int, int, int, int,
-                      int) = plan->pairs_grad ? plan->ops->mul_pairs : plan->ops->mul;
-    mul(t->x.k, ldd, t->x.dp, 1, BN, t->x.q, ldd, t->n, ldd, rows, 1);
-    mul(t->x.v, ldv, t->x.s, 1, BN, t->x.o, ldv, t->n, ldv, rows, 1);
+    attn__sum_keys(t, t->x.k, plan->ldd, t->x.dp, t->x.q_panels, plan->pairs_grad);
+    attn__sum_keys(t, t->x.v, plan->ldv, t->x.s, t->x.o_panels, plan->pairs_grad);
 }
 
 static void key_tile(attn__tile *t, int tile, int class_) {
@@ -310,11 +303,11 @@ static void key_tile(attn__tile *t, int tile, int class_) {
     float *const dq = t->dq ? t->dq + (int64_t)t->r0 * t->run->plan->ldd : NULL;
     load_queries(t, &r);
     multiply(t);
-    const int wild_q = load_factor(t, t->x.q, &p->q, b, t->h, row, t->rows, 1);
-    const int wild_o = load_factor(t, t->x.o, &p->dout, b, t->h, row, t->rows, 1);
+    const int wild_q = load_factor(t, t->x.q_panels, &p->q, b, t->h, row, t->rows, t->x.q);
+    const int wild_o = load_factor(t, t->x.o_panels, &p->dout, b, t->h, row, t->rows, t->x.o);
     const int wild = wild_q || wild_o;
     for (int i = 0; i < t->rows; i++) {
-        backward_row(t, &r, i, t->x.s + i * BN, NULL, wild || t->wild_k);
+        backward_row(t, &r, i, t->x.s + i * LDS, NULL, wild || t->wild_k);
         if (wild) {
             add_wild_row(t, i);
         }

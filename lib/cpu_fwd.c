@@ -1,57 +1,82 @@
-/* cpu_fwd.c: forward, one work item: some tiles of BM query rows, of the heads that share one key
-   head, and all keys they see.
+/* cpu_fwd.c: forward, one work item: some tiles of query rows, of the heads that share one key head,
+   and some segments of the keys they see.
 
-   Who calls it: cpu.c, once per item. The online softmax of Milakov and Gimelshein (2018):
+   Who calls it: cpu_split.c, once per item. The online softmax of Milakov and Gimelshein (2018):
 
        columns:   | BN | BN | BN | ...             at absolute multiples of BN; empty ones skipped
        per tile:  k, transposed, and v are loaded once for all parts that see the tile; each part:
                   s = q k;  row: m' = max(m, s), p = exp(s - m'), l = l e^(m - m') + sum p,
                   o = o e^(m - m') + p v
-       at the end: out = o / l, LSE = m + log l
+       per segment of SEGMENT keys: (o, m, l) begins anew, and is then merged with those before it
+       at the end, by the row's sink: out = o / l, LSE = m + log l
 
-   m and l begin with the sink, as the row's first key; without one with nothing. A row whose tile
-   has no visible pair skips the tile, so its bits do not depend on what its neighbours see, nor on
-   which parts share its item.
+   A row whose tile has no visible pair skips the tile, and a segment likewise, so its bits do not
+   depend on what its neighbours see, nor on which parts share its item, nor on which segments do.
 
    Where q, k and v are bf16 and the processor multiplies pairs of them, p is rounded to bf16 for
    the product with v, after l has taken it in.
 
    Values that are not finite. Rows of a product see their own row of p alone, but each sees every
    key: 0 * NaN would reach rows that mask it. So these elements of v are taken out of the tile and
-   added, for the pairs that see them, to sums of their own, which join out at the end. A visible
-   score that is NaN or +inf makes its row NaN, and the row goes on without it. */
-#include "cpu.h"
+   added, for the pairs that see them, to sums of their own, which replace o's at the segment's end.
+   A visible score that is NaN or +inf makes its row NaN, and the row goes on without it. */
+#include "cpu_fwd.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The keys of a tile whose v has elements that are not finite. */
-typedef struct wild_keys {
-    int n;
-    uint8_t list[BN];
-} wild_keys;
+/* -- Parts ------------------------------------------------------------------------------------- */
 
-static void begin_part(attn__tile *t, attn__part *r) {
+static void begin_part(attn__tile *t, attn__part *r, int first_key) {
     const attn__problem *const p = t->run->p;
-    const int has_sink = p->sink.type != 0;
-    const double sink = has_sink ? attn__get(attn__at(&p->sink, 0, r->h, 0), p->sink.type) : 0;
     t->h = r->h;
     t->row_scale = r->row_scale;
     attn__tile_rows(t, r->r0, r->rows);
-    attn__walk_begin(&r->walk, t);
-    for (int i = 0; i < r->rows; i++) {
-        r->m[i] = has_sink ? (float)sink : -INFINITY;
-        r->l[i] = r->m[i] == -INFINITY ? 0 : 1;
-        r->nan[i] = 0;
-    }
-    r->has_wild = 0;
-    memset(r->o, 0, (size_t)r->rows * (size_t)t->run->plan->ldv * sizeof *r->o);
+    attn__walk_begin(&r->walk, t, first_key);
     (t->run->plan->pairs ? attn__load_pairs : attn__load_rows)(r->q, &p->q, t->seq.qb, r->h,
                                                                t->seq.q_row + r->r0, r->rows);
 }
 
+static void begin_segment(const attn__tile *t, attn__part *r) {
+    for (int i = 0; i < r->rows; i++) {
+        r->now.m[i] = -INFINITY;
+        r->now.l[i] = 0;
+        r->nan[i] = 0;
+    }
+    r->has_wild = 0;
+    memset(r->now.o, 0, (size_t)r->rows * (size_t)t->run->plan->ldv * sizeof *r->now.o);
+}
+
+/* What stood beside the sums joins them: then they are a state. */
+static void end_segment(const attn__tile *t, attn__part *r) {
+    const int64_t n = (int64_t)r->rows * t->run->plan->ldv;
+    for (int64_t e = 0; e < n && r->has_wild; e++) {
+        r->now.o[e] = r->wild[e] != 0 ? r->wild[e] : r->now.o[e];
+    }
+    for (int i = 0; i < r->rows; i++) {
+        if (r->nan[i]) {
+            r->now.m[i] = r->now.m[i] == -INFINITY ? 0 : r->now.m[i];
+            r->now.l[i] = NAN;
+        }
+    }
+}
+
+/* The segment's state goes to those before it. */
+static void merge_segment(const attn__tile *t, attn__part *r) {
+    if (!r->has_all) {
+        const attn__state first = r->now;
+        r->now = r->all;
+        r->all = first;
+        r->has_all = 1;
+        return;
+    }
+    for (int i = 0; i < r->rows; i++) {
+        attn__fold_row(t->run->plan, &r->all, &r->now, i);
+    }
+}
+
 /* Makes `r` the tile's rows. */
-static void choose_part(attn__tile *t, attn__part *r) {
+void attn__choose_part(attn__tile *t, attn__part *r, float *s) {
     if (t->h != r->h) {
         attn__tile_head(t, r->h);
         attn__tile_keys(t, t->c0, t->n);
@@ -59,57 +84,29 @@ static void choose_part(attn__tile *t, attn__part *r) {
     t->r0 = r->r0;
     t->rows = r->rows;
     t->row_scale = r->row_scale;
+    t->s = s;
 }
 
-static void load_values(attn__tile *t, wild_keys *wild) {
+/* -- Rows -------------------------------------------------------------------------------------- */
+
+void attn__find_wild(attn__tile *t, attn__wild_keys *wild) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
-    const int64_t b = t->seq.kb, row = t->seq.k_row + t->c0;
-    const int ldv = plan->ldv;
+    const int64_t row = t->seq.k_row + t->c0;
     wild->n = 0;
-    t->v = t->x.v;
-    t->v_ld = ldv;
-    if (plan->pairs) {
-        if (attn__load_row_pairs(t, t->x.v, &p->v, b, t->hk, row, t->n)) {
-            return;
-        }
-    } else {
-        const float *const direct = attn__direct(&p->v, b, t->hk, row, &t->v_ld);
-        if (direct) {
-            t->v = direct;
-        } else {
-            attn__load_rows(t->x.v, &p->v, b, t->hk, row, t->n);
-        }
-        if (plan->ops->finite(t->v, t->v_ld, t->n, ldv)) {
-            return;
-        }
-        if (direct) {
-            t->v = t->x.v;
-            t->v_ld = ldv;
-            attn__load_rows(t->x.v, &p->v, b, t->hk, row, t->n);
-        }
-    }
     for (int j = 0; j < t->n; j++) {
-        attn__load_rows(t->x.strip, &p->v, b, t->hk, row + j, 1);
-        if (!plan->ops->finite(t->x.strip, ldv, 1, ldv)) {
+        attn__load_rows(t->x.strip, &p->v, t->seq.kb, t->hk, row + j, 1);
+        if (!plan->ops->finite(t->x.strip, plan->ldv)) {
             wild->list[wild->n++] = (uint8_t)j;
         }
     }
-    (plan->pairs ? attn__drop_wild_pairs : attn__drop_wild)(t->x.v, ldv,
-                                                            plan->pairs ? (t->n + 1) / 2 : t->n);
-}
-
-/* The next tile of keys comes into the second cache while this one is worked on. */
-static void prefetch_next(const attn__tile *t) {
-    const attn__problem *const p = t->run->p;
-    const int64_t b = t->seq.kb, row = t->seq.k_row + t->c0 + BN;
-    const int rest = t->seq.nk - t->c0 - BN;
-    attn__prefetch(&p->k, b, t->hk, row, rest < BN ? rest : BN);
-    attn__prefetch(&p->v, b, t->hk, row, rest < BN ? rest : BN);
+    attn__drop_wild(t->x.v, (int64_t)plan->ldv * (plan->pairs ? (t->n + 1) / 2 : t->n),
+                    plan->pairs);
 }
 
 /* Row i sees some of the listed keys: adds their elements that are not finite, whatever p is. */
-static void add_wild(attn__tile *t, attn__part *r, int i, const wild_keys *keys, const float *w) {
+static void add_wild(attn__tile *t, attn__part *r, int i, const attn__wild_keys *keys,
+                     const float *w) {
     const attn__problem *const p = t->run->p;
     const int ldv = t->run->plan->ldv;
     float *const wild = r->wild + i * ldv, *const v = t->x.strip;
@@ -131,19 +128,25 @@ static void add_wild(attn__tile *t, attn__part *r, int i, const wild_keys *keys,
     }
 }
 
-static void forward_row(attn__tile *t, attn__part *r, int i, const wild_keys *wild) {
+float attn__forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_keys *wild) {
     const attn__tile_ops *const ops = t->run->plan->ops;
-    const int ldv = t->run->plan->ldv, lanes = attn__round_lanes(t->n);
-    float *const p = t->x.s + i * BN;
+    const int lanes = attn__round_lanes(t->n);
+    float *const p = t->s + i * LDS;
     float corr = 1;
     attn__tile_row(t, i);
-    const int state = ops->softmax(p, t->score, t->by, t->on, t->n, &r->m[i], &r->l[i], &corr,
-                                   wild->n ? t->seen : NULL);
+    const int from = t->begin / LANES * LANES;
+    attn__clear_outside(t, p, from, attn__round_lanes(t->end));
+    if (t->begin == t->end) {
+        return 1;
+    }
+    if (wild->n) {
+        attn__clear_outside(t, t->seen, from, attn__round_lanes(t->end));
+    }
+    const int state = ops->softmax(p + from, t->score + from, t->by, t->on ? t->on + from : NULL,
+                                   t->begin - from, t->end - from, &r->now.m[i], &r->now.l[i],
+                                   &corr, wild->n ? t->seen + from : NULL);
     r->nan[i] |= state == ROW_NAN;
     if (state == ROW_VISIBLE) {
-        if (corr != 1) {
-            ops->scale(r->o + i * ldv, NULL, corr, ldv);
-        }
         const float *const w = attn__tile_weights(t, i);
         if (w) {
             ops->scale(p, w, 1, lanes);
@@ -155,102 +158,145 @@ static void forward_row(attn__tile *t, attn__part *r, int i, const wild_keys *wi
     if (t->run->plan->pairs) {
         ops->narrow(p, p, lanes);
     }
+    return corr;
 }
 
-static void forward_part(attn__tile *t, attn__part *r, const wild_keys *wild) {
+/* -- Tiles ------------------------------------------------------------------------------------- */
+
+/* The next tile of keys comes into the second cache while this one is worked on. */
+static void prefetch_next(const attn__tile *t) {
+    const attn__problem *const p = t->run->p;
+    const int64_t b = t->seq.kb, row = t->seq.k_row + t->c0 + BN;
+    const int rest = t->seq.nk - t->c0 - BN;
+    attn__prefetch(&p->k, b, t->hk, row, rest < BN ? rest : BN);
+    attn__prefetch(&p->v, b, t->hk, row, rest < BN ? rest : BN);
+}
+
+static void load_keys(attn__tile *t, attn__wild_keys *wild) {
+    const attn__problem *const p = t->run->p;
+    const int pairs = t->run->plan->pairs;
+    const int64_t b = t->seq.kb, row = t->seq.k_row + t->c0;
+    attn__load_columns(t, t->x.kt, &p->k, b, t->hk, row, t->n, pairs);
+    if (!attn__load_panels(t, t->x.v, &p->v, b, t->hk, row, t->n, pairs)) {
+        attn__find_wild(t, wild);
+    }
+    prefetch_next(t);
+}
+
+static void forward_part(attn__tile *t, attn__part *r, const attn__wild_keys *wild) {
     const attn__cpu_plan *const plan = t->run->plan;
     const int ldv = plan->ldv;
-    attn__tile_dots(t, t->x.s, r->q, t->x.kt, t->run->p->D, plan->pairs);
+    attn__sum_dots(t, t->s, r->q, t->x.kt, t->run->p->D, plan->pairs);
     for (int i = 0; i < t->rows; i++) {
-        forward_row(t, r, i, wild);
-    }
-    if (plan->pairs) {
-        plan->ops->mul_pairs(r->o, ldv, t->x.s, BN, 1, t->v, ldv, t->rows, ldv, (t->n + 1) / 2, 1);
-    } else {
-        plan->ops->mul(r->o, ldv, t->x.s, BN, 1, t->v, t->v_ld, t->rows, ldv, t->n, 1);
-    }
-}
-
-static void finish_part(attn__tile *t, const attn__part *r) {
-    const attn__problem *const p = t->run->p;
-    const int ldv = t->run->plan->ldv;
-    const int64_t row = t->seq.q_row + r->r0;
-    for (int i = 0; i < r->rows; i++) {
-        float *const o = r->o + i * ldv;
-        const float *const wild = r->has_wild ? r->wild + i * ldv : NULL;
-        const float l = r->l[i] == 0 ? 1 : r->l[i]; /* no visible pair, no sink: 0 / 1 */
-        for (int d = 0; d < ldv; d++) {
-            const float x = o[d] / l;
-            o[d] = r->nan[i] ? NAN : wild && wild[d] != 0 ? wild[d] : x;
-        }
-        if (p->lse.type) {
-            const double lse = (double)r->m[i] + log((double)l);
-            attn__set(attn__at(&p->lse, t->seq.qb, r->h, row + i), p->lse.type,
-                      r->nan[i] ? NAN : lse);
+        const float corr = attn__forward_row(t, r, i, wild);
+        if (corr != 1) {
+            plan->ops->scale(r->now.o + i * ldv, NULL, corr, ldv);
         }
     }
-    attn__store_rows(&p->o, t->seq.qb, r->h, row, r->o, r->rows);
+    attn__sum_rows(t, r->now.o, ldv, t->s, LDS, t->x.v, plan->pairs);
 }
 
 /* Parts whose next visible tile begins at c0, which is the nearest of all. */
-static void forward_keys(attn__tile *t, int n, int c0, const int *next, const int *class_) {
-    const attn__problem *const p = t->run->p;
-    wild_keys wild = {0, {0}};
+static void forward_tile(attn__tile *t, int n, int c0, const int *next, const int *class_) {
+    attn__wild_keys wild = {0, {0}};
     int loaded = 0;
-    t->h = -1;
-    t->c0 = c0;
-    t->n = t->seq.nk - c0 < BN ? t->seq.nk - c0 : BN;
     for (int e = 0; e < n; e++) {
         if (next[e] != c0) {
             continue;
         }
-        choose_part(t, &t->x.part[e]);
+        attn__choose_part(t, &t->x.part[e], t->x.s);
         if (!attn__tile_pairs(t, class_[e])) {
             continue;
         }
         if (!loaded) {
-            attn__load_columns(t, t->x.kt, &p->k, t->seq.kb, t->hk, t->seq.k_row + c0, t->n,
-                               t->run->plan->pairs);
-            load_values(t, &wild);
-            prefetch_next(t);
+            load_keys(t, &wild);
             loaded = 1;
         }
         forward_part(t, &t->x.part[e], &wild);
     }
 }
 
-void attn__cpu_forward(const attn__cpu_run *run, int thread, int64_t b, int64_t hk, int first,
-                       int n) {
-    const attn__problem *const p = run->p;
-    const attn__cpu_plan *const plan = run->plan;
+/* -- The item ---------------------------------------------------------------------------------- */
+
+/* Returns the rows of all parts. */
+static int lay_parts(attn__tile *t, const attn__chunk *chunk, int first_key) {
+    const attn__problem *const p = t->run->p;
+    const attn__cpu_plan *const plan = t->run->plan;
     const int64_t group = p->H / p->HK;
-    int next[PARTS], class_[PARTS];
-    attn__tile t;
-    attn__tile_open(&t, run, plan->queries, thread, b);
-    const int tiles = (t.seq.nq + BM - 1) / BM;
-    for (int e = 0; e < n; e++) {
-        attn__part *const r = &t.x.part[e];
-        r->h = hk * group + (first + e) / tiles;
-        r->r0 = (first + e) % tiles * BM;
-        r->rows = t.seq.nq - r->r0 < BM ? t.seq.nq - r->r0 : BM;
-        r->q = t.x.q + e * BM * plan->ldd;
-        r->o = t.x.o + e * BM * plan->ldv;
-        r->wild = t.x.wild + e * BM * plan->ldv;
-        begin_part(&t, r);
+    const int tiles = (t->seq.nq + BM - 1) / BM;
+    int at = 0;
+    for (int e = 0; e < chunk->n; e++) {
+        attn__part *const r = &t->x.part[e];
+        r->h = chunk->hk * group + (chunk->first + e) / tiles;
+        r->r0 = (chunk->first + e) % tiles * BM;
+        r->rows = t->seq.nq - r->r0 < BM ? t->seq.nq - r->r0 : BM;
+        r->at = at;
+        r->q = t->x.q + at * plan->ldd / (plan->pairs ? 2 : 1);
+        r->now = (attn__state){t->x.state[0].o + at * plan->ldv, t->x.state[0].m + at,
+                               t->x.state[0].l + at};
+        r->all = (attn__state){t->x.state[1].o + at * plan->ldv, t->x.state[1].m + at,
+                               t->x.state[1].l + at};
+        r->has_all = 0;
+        r->wild = t->x.wild + at * plan->ldv;
+        r->row_scale = t->x.row_scale + at;
+        begin_part(t, r, first_key);
+        at += r->rows;
     }
-    for (int c = 0;; c += BN) {
-        int nearest = t.seq.nk;
+    return at;
+}
+
+/* Keys c..end of a segment; returns the key at which the next visible tile begins. */
+static int forward_keys(attn__tile *t, int n, int rows, int c, int end) {
+    int next[BM], class_[BM];
+    for (;; c += BN) {
+        int nearest = t->seq.nk;
         for (int e = 0; e < n; e++) {
-            next[e] = attn__walk_next(&t.x.part[e].walk, &t, c, &class_[e]);
+            next[e] = attn__walk_next(&t->x.part[e].walk, t, c, &class_[e]);
             nearest = next[e] < nearest ? next[e] : nearest;
         }
-        if (nearest >= t.seq.nk) {
-            break;
+        if (nearest >= end) {
+            return nearest;
         }
         c = nearest;
-        forward_keys(&t, n, c, next, class_);
+        t->h = -1;
+        t->c0 = c;
+        t->n = t->seq.nk - c < BN ? t->seq.nk - c : BN;
+        (rows <= NARROW ? attn__forward_narrow : forward_tile)(t, n, c, next, class_);
     }
-    for (int e = 0; e < n; e++) {
-        finish_part(&t, &t.x.part[e]);
+}
+
+void attn__cpu_forward(const attn__cpu_run *run, int thread, attn__chunk chunk, int begin, int end,
+                       float *states) {
+    const attn__cpu_plan *const plan = run->plan;
+    attn__tile t;
+    attn__tile_open(&t, run, plan->queries, thread, chunk.b);
+    t.hk = chunk.hk;
+    const int rows = lay_parts(&t, &chunk, begin * SEGMENT);
+    int c = begin * SEGMENT;
+    for (int segment = begin; segment < end; segment++) {
+        const int last = t.seq.nk / SEGMENT <= segment ? t.seq.nk : (segment + 1) * SEGMENT;
+        if (!states && segment > begin && c >= last) {
+            continue; /* nobody sees anything of it */
+        }
+        for (int e = 0; e < chunk.n; e++) {
+            attn__part *const r = &t.x.part[e];
+            if (states) {
+                r->now = attn__state_at(plan, states, segment - begin, rows, r->at);
+            }
+            begin_segment(&t, r);
+        }
+        c = c < last ? forward_keys(&t, chunk.n, rows, c, last) : c;
+        for (int e = 0; e < chunk.n; e++) {
+            end_segment(&t, &t.x.part[e]);
+            if (!states) {
+                merge_segment(&t, &t.x.part[e]);
+            }
+        }
+    }
+    for (int e = 0; e < chunk.n && !states; e++) {
+        const attn__part *const r = &t.x.part[e];
+        for (int i = 0; i < r->rows; i++) {
+            attn__finish_row(&t, r->h, r->r0 + i, &r->all, i);
+        }
     }
 }

@@ -1,10 +1,11 @@
 /* cpu_load.c: tensors to tiles and back.
 
-   Who calls it: cpu_fwd and cpu_bwd. A tile is f32, or pairs of bf16 in the places of f32s:
+   Who calls it: cpu_fwd and cpu_bwd. A tile is f32, or pairs of bf16 in the places of f32s; each in
+   rows or in panels of LANES columns:
 
-       rows         load_rows  [row][d]          load_pairs      [row][d, d + 1]
-       transposed   load_columns  [d][row]       and of pairs    [d, d + 1][row]
-       two rows                                  load_row_pairs  [row, row + 1][d]               */
+       rows         load_rows      [row][d]             load_pairs        [row][d, d + 1]
+       transposed   load_columns   [row / LANES][d][LANES]    and of pairs [d, d + 1]
+       panels       load_panels    [d / LANES][row][LANES]    and of pairs [row, row + 1]         */
 #include "cpu.h"
 
 #include <math.h>
@@ -36,15 +37,10 @@ void attn__load_pairs(float *to, const attn__view *view, int64_t b, int64_t h, i
     }
 }
 
-const float *attn__direct(const attn__view *view, int64_t b, int64_t h, int64_t row, int *ld) {
-    const int64_t step = view->st[2];
-    const char *const at = attn__at(view, b, h, row);
-    if (view->type != ATTN_F32 || view->st[3] != 1 || view->n[3] % ATTN__LANES || step < 0 ||
-        step > INT32_MAX || (uintptr_t)at % sizeof(float)) {
-        return NULL;
-    }
-    *ld = (int)step;
-    return (const float *)(const void *)at;
+const char *attn__direct(const attn__view *view, int64_t b, int64_t h, int64_t row, int type,
+                         int multiple) {
+    const int whole = view->st[3] == 1 && view->n[3] % multiple == 0;
+    return whole && view->type == type ? attn__at(view, b, h, row) : NULL;
 }
 
 void attn__prefetch(const attn__view *view, int64_t b, int64_t h, int64_t row, int64_t rows) {
@@ -59,35 +55,66 @@ void attn__prefetch(const attn__view *view, int64_t b, int64_t h, int64_t row, i
 
 void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,
                         int64_t row, int rows, int pairs) {
+    const attn__tile_ops *const ops = t->run->plan->ops;
     const int ld = attn__round_lanes(view->n[3]) / (pairs ? 2 : 1);
     const int columns = (int)(view->n[3] + pairs) / (pairs ? 2 : 1);
-    int from_ld = 0;
-    const float *const direct = attn__direct(view, b, h, row, &from_ld);
-    for (int j = 0; j < rows; j += ATTN__LANES) {
+    const int64_t step = view->st[2] * view->bytes;
+    const char *const f32 = pairs ? NULL : attn__direct(view, b, h, row, ATTN_F32, 4);
+    const char *const bf16 = attn__direct(view, b, h, row, ATTN_BF16, 8);
+    const char *const direct = f32 ? f32 : bf16;
+    for (int j = 0; j < rows; j += ATTN__LANES, to += ld * ATTN__LANES) {
         if (direct && rows - j >= ATTN__LANES) {
-            t->run->plan->ops->transpose(to + j, BN, direct + (int64_t)j * from_ld, from_ld,
-                                         columns);
+            ops->transpose(to, direct + j * step, step, f32 ? columns : (int)view->n[3] / 2,
+                           !f32 && !pairs);
             continue;
         }
         const int here = rows - j < ATTN__LANES ? rows - j : ATTN__LANES;
         (pairs ? attn__load_pairs : attn__load_rows)(t->x.strip, view, b, h, row + j, here);
         memset(t->x.strip + here * ld, 0, (size_t)(ATTN__LANES - here) * (size_t)ld * sizeof *to);
-        t->run->plan->ops->transpose(to + j, BN, t->x.strip, ld, (columns + 3) / 4 * 4);
+        ops->transpose(to, (const char *)t->x.strip, ld * (int64_t)sizeof *to,
+                       (columns + 3) / 4 * 4, 0);
     }
 }
 
-int attn__load_row_pairs(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,
-                         int64_t row, int rows) {
-    const int ld = attn__round_lanes(view->n[3]);
-    float *const first = t->x.strip, *const second = first + ld / 2;
+/* A row of ld floats to its places in panels of `rows` rows. */
+static void to_panels(float *to, const float *from, int ld, int rows) {
+    for (int d = 0; d < ld; d += ATTN__LANES, to += (int64_t)rows * ATTN__LANES) {
+        memcpy(to, from + d, ATTN__LANES * sizeof *to);
+    }
+}
+
+void attn__rows_to_panels(float *to, const float *from, int ld, int rows) {
+    for (int i = 0; i < rows; i++) {
+        to_panels(to + i * ATTN__LANES, from + (int64_t)i * ld, ld, rows);
+    }
+}
+
+static int panels_of_pairs(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,
+                           int64_t row, int rows) {
+    const int ld = attn__round_lanes(view->n[3]), twos = (rows + 1) / 2;
+    float *const first = t->x.strip, *const second = first + ld / 2, *const both = first + ld;
     int finite = 1;
-    for (int j = 0; j < rows; j += 2, to += ld) {
-        const int here = rows - j < 2 ? 1 : 2;
-        attn__load_pairs(first, view, b, h, row + j, here);
+    for (int j = 0; j < twos; j++) {
+        const int here = rows - 2 * j < 2 ? 1 : 2;
+        attn__load_pairs(first, view, b, h, row + 2 * j, here);
         memset(first + here * (ld / 2), 0, (size_t)(2 - here) * (size_t)ld * 2);
-        finite &= t->run->plan->ops->zip(to, first, second, ld);
+        finite &= t->run->plan->ops->zip(both, first, second, ld);
+        to_panels(to + j * ATTN__LANES, both, ld, twos);
     }
     return finite;
+}
+
+int attn__load_panels(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,
+                      int64_t row, int rows, int pairs) {
+    const int ld = attn__round_lanes(view->n[3]);
+    if (pairs) {
+        return panels_of_pairs(t, to, view, b, h, row, rows);
+    }
+    for (int j = 0; j < rows; j++) {
+        attn__load_rows(t->x.strip, view, b, h, row + j, 1);
+        to_panels(to + j * ATTN__LANES, t->x.strip, ld, rows);
+    }
+    return t->run->plan->ops->finite(to, (int64_t)ld * rows);
 }
 
 void attn__store_rows(const attn__view *view, int64_t b, int64_t h, int64_t row, const float *from,
@@ -98,14 +125,11 @@ void attn__store_rows(const attn__view *view, int64_t b, int64_t h, int64_t row,
     }
 }
 
-void attn__drop_wild(float *x, int ld, int rows) {
-    for (int64_t e = 0; e < (int64_t)rows * ld; e++) {
+void attn__drop_wild(float *x, int64_t n, int pairs) {
+    for (int64_t e = 0; e < n && !pairs; e++) {
         x[e] = isfinite(x[e]) ? x[e] : 0;
     }
-}
-
-void attn__drop_wild_pairs(float *x, int ld, int rows) {
-    for (int64_t e = 0; e < (int64_t)rows * ld * 2; e++) {
+    for (int64_t e = 0; e < 2 * n && pairs; e++) {
         uint16_t y;
         memcpy(&y, (char *)x + e * 2, sizeof y);
         if ((y & 0x7f80) == 0x7f80) {

@@ -34,32 +34,39 @@ void attn__scratch_lay(const attn__cpu_plan *plan, const attn__problem *p, char 
                        attn__scratch *x, size_t *bytes) {
     const int64_t ldd = plan->ldd, ldv = plan->ldv;
     const int backward = p->direction == ATTN_BACKWARD;
+    const int64_t rows = backward ? BM : plan->wide * BM;
     layer l = {base, 0};
     memset(x, 0, sizeof *x);
     for (int i = 0; i < PROGRAMS; i++) {
         x->vm[i] = take(&l, plan->vm_bytes[i]);
     }
     x->out = (const void **)take(&l, (size_t)plan->queries[PROGRAM_PART].n * sizeof *x->out);
-    x->strip = floats(&l, ATTN__LANES * (ldd > ldv ? ldd : ldv));
-    const int64_t parts = backward ? 1 : plan->parts;
-    x->q = floats(&l, parts * BM * ldd);
-    x->o = floats(&l, parts * BM * ldv);
+    x->strip = floats(&l, LANES * (ldd > ldv ? ldd : ldv));
+    x->q = floats(&l, rows * ldd);
     x->kt = floats(&l, ldd * BN);
     x->v = floats(&l, BN * ldv);
-    x->s = floats(&l, BM * BN);
+    x->s = floats(&l, BM * LDS);
     x->block = (int32_t *)take(&l, p->block_m ? BM * BN * sizeof *x->block : 0);
     if (backward) {
+        x->o = floats(&l, BM * ldv);
+        x->q_panels = floats(&l, BM * ldd);
+        x->o_panels = floats(&l, BM * ldv);
         x->vt = floats(&l, ldv * BN);
         x->k = floats(&l, BN * ldd);
         x->kb = floats(&l, BN * ldd);
         x->dq = floats(&l, BM * ldd);
         x->g = floats(&l, plan->pairs_grad ? BM * BN / 2 : 0);
-        x->dp = floats(&l, BM * BN);
+        x->dp = floats(&l, BM * LDS);
         x->q_pairs = plan->pairs ? floats(&l, BM * ldd / 2) : x->q;
         x->dout_pairs = plan->pairs_grad ? floats(&l, BM * ldv / 2) : x->o;
     } else {
-        x->wild = floats(&l, parts * BM * ldv);
-        x->part = (attn__part *)take(&l, (size_t)parts * sizeof *x->part);
+        x->part = (attn__part *)take(&l, (size_t)plan->parts * sizeof *x->part);
+        for (int i = 0; i < 2; i++) {
+            x->state[i] = (attn__state){floats(&l, rows * ldv), floats(&l, rows), floats(&l, rows)};
+        }
+        x->row_scale = floats(&l, rows);
+        x->wild = floats(&l, rows * ldv);
+        x->sum = floats(&l, BM * ldv);
     }
     *bytes = l.at;
 }
@@ -74,9 +81,11 @@ void attn__tile_open(attn__tile *t, const attn__cpu_run *run, const attn__progra
     t->b = b;
     t->h = -1;
     t->row_scale = t->own_scale;
+    t->bounded = 0;
     t->seq = attn__sequence(run->p, b);
     attn__scratch_lay(run->plan, run->p, run->threads + (size_t)thread * run->plan->thread_bytes,
                       &t->x, &bytes);
+    t->s = t->x.s;
 }
 
 void attn__tile_head(attn__tile *t, int64_t h) {
@@ -149,9 +158,40 @@ static int block_row(const attn__tile *t, int64_t block, int32_t *mark) {
     return any;
 }
 
+/* The tile's columns that the limits leave to its rows. */
+static void bound_rows(attn__tile *t) {
+    for (int i = 0; i < t->rows; i++) {
+        int64_t begin, end;
+        attn__limits_row(t, t->r0 + i, &begin, &end);
+        begin = begin - t->c0 > 0 ? begin - t->c0 : 0;
+        end = end - t->c0 < t->n ? end - t->c0 : t->n;
+        t->first[i] = (uint8_t)(begin < end ? begin : 0);
+        t->last[i] = (uint8_t)(begin < end ? end : 0);
+        uint8_t *const first = &t->group_first[i / LANES], *const last = &t->group_last[i / LANES];
+        if (i % LANES == 0) {
+            *first = BN;
+            *last = 0;
+        }
+        if (begin < end) {
+            *first = *first < begin ? *first : (uint8_t)(begin / LANES * LANES);
+            *last = *last > end ? *last : (uint8_t)attn__round_lanes(end);
+        }
+    }
+}
+
+void attn__clear_outside(const attn__tile *t, void *x, int from, int to) {
+    const int lanes = attn__round_lanes(t->n);
+    memset(x, 0, (size_t)from * sizeof(float));
+    memset((float *)x + to, 0, (size_t)(lanes - to) * sizeof(float));
+}
+
 int attn__tile_pairs(attn__tile *t, int class_) {
     const attn__problem *const p = t->run->p;
     t->which = class_ == CLASS_FULL ? PROGRAM_FULL : PROGRAM_PART;
+    t->bounded = class_ == CLASS_PART && t->run->plan->limits.n > 0;
+    if (t->bounded) {
+        bound_rows(t);
+    }
     t->block_rows = 0;
     if (p->block_m) {
         const int64_t first = t->r0 / p->block_m, last = (t->r0 + t->rows - 1) / p->block_m;
@@ -181,10 +221,16 @@ void attn__tile_row(attn__tile *t, int i) {
     const attn__tile_ops *const ops = t->run->plan->ops;
     const attn__program *const program = &t->program[t->which];
     const int row = t->r0 + i, lanes = attn__round_lanes(t->n);
-    float *const s = t->x.s + i * BN;
+    float *const s = t->s + i * LDS;
     const void **const out = t->x.out;
     int wild = 1; /* some s may be -inf, which masks */
+    t->begin = t->bounded ? t->first[i] : 0;
+    t->end = t->bounded ? t->last[i] : t->n;
     t->by = t->row_scale[i];
+    t->on = NULL;
+    if (t->begin == t->end) {
+        return;
+    }
     if (t->has_key_scale) {
         ops->scale(s, t->key_scale, t->by, lanes);
         t->by = 1;
@@ -208,17 +254,6 @@ void attn__tile_row(attn__tile *t, int i) {
     }
     if (other) {
         t->by = 1;
-    }
-}
-
-void attn__tile_dots(const attn__tile *t, float *to, const float *rows, const float *columns,
-                     int64_t n, int pairs) {
-    const attn__tile_ops *const ops = t->run->plan->ops;
-    const int ld = attn__round_lanes(n), lanes = attn__round_lanes(t->n);
-    if (pairs) {
-        ops->mul_pairs(to, BN, rows, ld / 2, 1, columns, BN, t->rows, lanes, (int)(n + 1) / 2, 0);
-    } else {
-        ops->mul(to, BN, rows, ld, 1, columns, BN, t->rows, lanes, (int)n, 0);
     }
 }
 

@@ -9,19 +9,23 @@
    - A sum along a row has 16 lanes, column j in lane j % 16, added as a tree at the end.
    - What is fused is written down (FMA), nothing else is.
 
-   Tiles are f32, row-major, 64-byte aligned, with a leading dimension that is a multiple of LANES:
+   Tiles are f32 and 64-byte aligned, in one of two layouts:
 
-            BN keys                       Leading dimensions: a row of S and P has BN columns, a row
-          +---------+                     of q, k, v, o is D or DV rounded up to LANES, its end 0.
-       BM | S, P    |  BM query rows
-          +---------+                     K stands transposed, kt[D][BN], so that S = Q K^T is a sum
-                                          of rows of kt. */
+       rows      x[row][ld]              q, dO, o, S, P, g; ld a multiple of LANES, ends 0
+       panels    x[n / LANES][rows][LANES]   the second factor of a product: LANES columns lie
+                                         together, so that a loop down a panel reads memory in
+                                         order. k stands transposed, as panels of LANES keys.
+
+                BN keys
+              +---------+                S has LDS columns, a little more than BN, so that its
+           BM | S, P    |  BM query      columns do not all fall into the same few sets of a cache
+              +---------+  rows          */
 #ifndef ATTN_CPU_TILE_H
 #define ATTN_CPU_TILE_H
 
 #include "attn_int.h"
 
-enum { ATTN__BM = 64, ATTN__BN = 128, ATTN__LANES = 16 };
+enum { ATTN__BM = 64, ATTN__BN = 128, ATTN__LANES = 16, ATTN__LDS = ATTN__BN + ATTN__LANES };
 
 static inline int attn__round_lanes(int64_t n) {
     return (int)((n + ATTN__LANES - 1) / ATTN__LANES * ATTN__LANES);
@@ -43,47 +47,67 @@ typedef struct attn__grad_row {
     const float *ds;        /* [n] or NULL: 1; d score / d s */
 } attn__grad_row;
 
+/* The factors of a product: element (i, l) is at[i * row + l * col]; element (l, j) is
+   at[j / LANES * panel + l * row + j % LANES], so panel is LANES where whole rows lie in memory. */
+typedef struct attn__left {
+    const float *at;
+    int row, col;
+} attn__left;
+typedef struct attn__right {
+    const void *at;
+    int row;
+    int64_t panel;
+} attn__right;
+
+/* c = the sum; c = c + the sum; the sum's first term is c. */
+enum attn__mul { MUL_SET, MUL_ADD, MUL_CONTINUE };
+
 typedef struct attn__tile_ops {
     const char *name; /* what the variable ATTN_CPU calls it */
-    /* c[m][n] = a[m][k] b[k][n], or c[m][n] += it. a[i][l] is a[i * a_row + l * a_col]; n a
-       multiple of LANES; rows of b and c aligned. */
-    void (*mul)(float *c, int c_ld, const float *a, int a_row, int a_col, const float *b, int b_ld,
-                int m, int n, int k, int add);
-    /* The same for bf16, two by two along k: an element of a is a[i][2l], a[i][2l + 1], one of b is
+    /* c[m][n] and a[m][k] b[k][n]; n a multiple of LANES. */
+    void (*mul)(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
+                enum attn__mul how);
+    /* The same with a right factor of bf16. */
+    void (*mul_bf16)(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
+                     enum attn__mul how);
+    /* The same for bf16 on both sides, two by two along k: an element of a is a[i][2l], a[i][2l + 1], one of b is
        b[2l][j], b[2l + 1][j], the first in the low half; k counts pairs. Sums are f32; numbers and
        sums below 2^-126 count as 0. NULL where the processor cannot. */
-    void (*mul_pairs)(float *c, int c_ld, const float *a, int a_row, int a_col, const float *b,
-                      int b_ld, int m, int n, int k, int add);
+    void (*mul_pairs)(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
+                      enum attn__mul how);
     /* to[n] = bf16 of x[n], to nearest even; `to` may be x; n a multiple of LANES. NULL together
        with mul_pairs, like zip. */
     void (*narrow)(float *to, const float *x, int n);
     /* to[n] = the pairs (a[j], b[j]) of two rows of bf16; returns 1 if all are finite. n a multiple
        of LANES. */
     int (*zip)(float *to, const float *a, const float *b, int n);
-    /* to[cols][LANES] = transpose of from[LANES][cols]; cols a multiple of 4. */
-    void (*transpose)(float *to, int to_ld, const float *from, int from_ld, int cols);
-    /* 1 if every element of x[rows][n] is finite; n a multiple of LANES. */
-    int (*finite)(const float *x, int ld, int rows, int n);
+    /* to[cols][LANES] = transpose of LANES rows that lie `step` bytes apart; cols a multiple of 4.
+       bf16: the rows hold pairs of these, and to[2 cols][LANES] gets them as f32. */
+    void (*transpose)(float *to, const char *from, int64_t step, int cols, int bf16);
+    /* 1 if every one of x[n] is finite; n a multiple of LANES. */
+    int (*finite)(const float *x, int64_t n);
     /* x[n] = (x * by_each[j]) * by; by_each may be NULL. n a multiple of LANES. */
     void (*scale)(float *x, const float *by_each, float by, int n);
     /* on[j] = -1 where mask[j] and block[j] are not 0 and s[j] is not -inf, else 0; each may be
        NULL: so everywhere. */
     void (*visible)(int32_t *on, const int32_t *mask, const int32_t *block, const float *s, int n);
-    /* A step of the online softmax over score[n] * by. Columns 0..n count whose on[j] is not 0
+    /* A step of the online softmax over score[n] * by. Columns begin..n count whose on[j] is not 0
        (NULL: all) and whose score is not -inf; on_out[0..n) says which (NULL: nobody asks).
        ROW_VISIBLE: m and l take them in, p has exp(score - m), 0 elsewhere, and corr is what older
-       sums are to be multiplied by. Otherwise p is 0 and m, l stay. p may be score; p is written up
-       to n rounded up to LANES. */
-    int (*softmax)(float *p, const float *score, float by, const int32_t *on, int n, float *m,
-                   float *l, float *corr, int32_t *on_out);
-    /* Backward of a row: p = exp(score - lse) where visible; on entry dp[n] = dO . v_j;
+       sums are to be multiplied by. Otherwise p is 0 and m, l stay. p may be score; p is written
+       from 0 up to n rounded up to LANES. */
+    int (*softmax)(float *p, const float *score, float by, const int32_t *on, int begin, int n,
+                   float *m, float *l, float *corr, int32_t *on_out);
+    /* to[n] = to * by_to + from * by_from; n a multiple of LANES. */
+    void (*fold)(float *to, float by_to, const float *from, float by_from, int n);
+    /* Backward of a row: p = exp(score - lse) where visible, as above; on entry dp[n] = dO . v_j;
          g_score = p (w dp - c)                          d loss / d score, what captures need
          g_dot   = g_score ds key_scale row_scale        d loss / d (q . k_j)
          p_out   = p w                                   d out / d v_j
-       all 0 where not visible. g_dot may be dp, p_out may be score; g_score and on_out may be
-       NULL. */
+       all 0 where not visible, up to n rounded up to LANES. g_dot may be dp, p_out may be score;
+       g_score and on_out may be NULL. */
     void (*grad)(float *p_out, float *g_dot, float *g_score, const float *score, const float *dp,
-                 const int32_t *on, int n, const attn__grad_row *row, int32_t *on_out);
+                 const int32_t *on, int begin, int n, const attn__grad_row *row, int32_t *on_out);
 } attn__tile_ops;
 
 /* The i-th table that this processor can run, the fastest first; NULL past the end. */

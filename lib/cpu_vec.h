@@ -14,7 +14,10 @@
 #define INLINE     static inline __attribute__((always_inline))
 #define LOOP_LANES UNROLL for (int g = 0; g < GROUPS; g++)
 
-enum { GROUPS = ATTN__LANES / VL }; /* vectors that hold the 16 lanes of a sum */
+enum {
+    GROUPS = ATTN__LANES / VL,       /* vectors that hold the 16 lanes of a sum */
+    SIDE = GROUPS < 4 ? 4 : GROUPS   /* most vectors that are worked on side by side */
+};
 
 typedef float vf __attribute__((vector_size(VL * 4)));
 typedef int32_t vi __attribute__((vector_size(VL * 4)));
@@ -44,13 +47,13 @@ INLINE vf splat(float x) {
 INLINE vf choose(vi mask, vf yes, vf no) {
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }
-/* Lanes j, j + 1, ... that are below n. */
-INLINE vi below(int j, int n) {
+/* Lanes j, j + 1, ... that are in begin..n. */
+INLINE vi within(int j, int begin, int n) {
     vi at;
     UNROLL for (int e = 0; e < VL; e++) {
         at[e] = j + e;
     }
-    return at < n;
+    return (at >= begin) & (at < n);
 }
 
 /* y * 2^n for whole n in -152..130: in two halves, as 2^n alone may be no normal number. The bits
@@ -61,29 +64,39 @@ INLINE vf times_2_to(vf y, vf n) {
     return y * a * b;
 }
 
+/* y * 2^n for whole n in -152..0, of which `whole` is n + 1.5 * 2^23: 2^(n + 64) is normal. */
+INLINE vf times_2_down(vf y, vf whole) {
+    return y * (vf)(((vu)whole << 23) + ((64u + 127) << 23)) * 0x1p-64f;
+}
+
 /* e^x, error about 1 ulp, subnormal results included; infinity above 88.73; NaN stays. 2^n e^r with
    n whole and |r| <= log(2)/2; e^r = 1 + r + r^2 P(r), P the interpolation of degree 4 at
    Chebyshev's points (relative error 1e-8). Adding 1.5 * 2^23 rounds to a whole number. The limits
-   make n fit and leave 0 below and infinity above. */
-INLINE vf exp_clamped(vf x) {
-    const vf whole = splat(12582912.0f);
-    const vf n = FMA(x, splat(1.44269502f), whole) - whole;
-    const vf r =
-        FMA(n, splat(0.000212194442f), FMA(n, splat(-0.693359375f), x)); /* log(2) in parts */
-    vf P = FMA(splat(0x1.6d10fcp-10f), r, splat(0x1.120b62p-7f));
-    P = FMA(P, r, splat(0x1.55551ap-5f));
-    P = FMA(P, r, splat(0x1.5554dep-3f));
-    P = FMA(P, r, splat(0.5f));
-    return TIMES_2_TO(FMA(r * r, P, r) + 1.0f, n);
+   make n fit and leave 0 below and infinity above. down: x <= 0.
+   The vectors go side by side, as a chain of operations waits for each of its results. */
+#define EACH UNROLL for (int e = 0; e < n_vecs; e++)
+INLINE void exp_clamped(vf *x, const int n_vecs, const int down) {
+    const vf magic = splat(12582912.0f);
+    vf whole[SIDE], r[SIDE], P[SIDE];
+    EACH whole[e] = FMA(x[e], splat(1.44269502f), magic);
+    EACH r[e] = FMA(whole[e] - magic, splat(-0.693359375f), x[e]); /* log(2) in two parts */
+    EACH r[e] = FMA(whole[e] - magic, splat(0.000212194442f), r[e]);
+    EACH P[e] = FMA(splat(0x1.6d10fcp-10f), r[e], splat(0x1.120b62p-7f));
+    EACH P[e] = FMA(P[e], r[e], splat(0x1.55551ap-5f));
+    EACH P[e] = FMA(P[e], r[e], splat(0x1.5554dep-3f));
+    EACH P[e] = FMA(P[e], r[e], splat(0.5f));
+    EACH P[e] = FMA(r[e] * r[e], P[e], r[e]) + 1.0f;
+    EACH x[e] = down ? TIMES_2_DOWN(P[e], whole[e]) : TIMES_2_TO(P[e], whole[e] - magic);
 }
 
-/* The same for x <= 0. */
-INLINE vf exp_down(vf x) {
-    return exp_clamped(LARGER(splat(-105), x));
+INLINE void exp_down(vf *x, const int n_vecs) {
+    EACH x[e] = LARGER(splat(-105), x[e]);
+    exp_clamped(x, n_vecs, 1);
 }
 
-INLINE vf exp_of(vf x) {
-    return exp_clamped(-LARGER(splat(-89), -LARGER(splat(-105), x)));
+INLINE void exp_of(vf *x, const int n_vecs) {
+    EACH x[e] = -LARGER(splat(-89), -LARGER(splat(-105), x[e]));
+    exp_clamped(x, n_vecs, 0);
 }
 
 /* The 16 lanes joined as a tree: lane e with lane e + 8, then + 4, + 2, + 1. */

@@ -1,15 +1,27 @@
 /* cpu_walk.c: the key tiles that a tile of queries sees, in order.
 
-   Who calls it: cpu_fwd and cpu_bwd. attn__runs gives (begin, end, class) at multiples of BN, a few
-   at a time:
+   Who calls it: cpu_fwd and cpu_bwd. The limits of the rows tell where to begin and to end; between
+   attn__runs gives (begin, end, class) at multiples of BN, a few at a time:
 
        keys      0     128    256    384    512    640
        runs            | part | full        |             at c = 256: 256, full; at c = 512: nk */
 #include "cpu.h"
 
-void attn__walk_begin(attn__walk *w, const attn__tile *t) {
+void attn__walk_begin(attn__walk *w, const attn__tile *t, int begin) {
+    int64_t first = t->seq.nk, last = 0;
+    for (int i = 0; i < t->rows; i++) {
+        int64_t from, to;
+        attn__limits_row(t, t->r0 + i, &from, &to);
+        if (from < to) {
+            first = from < first ? from : first;
+            last = to > last ? to : last;
+        }
+    }
+    first = first / BN * BN;
+    last = (last + BN - 1) / BN * BN;
     w->n = w->e = 0;
-    w->at = 0;
+    w->at = first > begin ? (int32_t)first : begin;
+    w->end = last < t->seq.nk ? (int32_t)last : t->seq.nk;
     attn__tile_box(t, t->r0, t->rows, &w->box);
 }
 
@@ -24,7 +36,7 @@ int attn__walk_next(attn__walk *w, const attn__tile *t, int c, int *class_) {
             }
         }
         w->e = 0;
-        w->n = attn__runs(&v->graph, v->mask, &w->box, t->seq.k0, t->seq.nk, BN, &w->at, w->runs,
+        w->n = attn__runs(&v->graph, v->mask, &w->box, t->seq.k0, w->end, BN, &w->at, w->runs,
                           RUNS);
         if (w->n <= 0) {
             w->n = 0;

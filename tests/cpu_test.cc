@@ -499,8 +499,12 @@ table_results(const attn__tile_ops &ops, const std::vector<float> &a, const std:
     for (int n = 16; n <= 128; n += 16) {
         for (const int m : {1, 3, 64}) {
             std::vector<float> c(64 * 128, 0.5f);
-            ops.mul(c.data(), 128, a.data(), 170, 1, b.data(), 128, m, n, 170 - m, n % 32 == 0);
-            ops.mul(c.data(), 128, a.data(), 1, 64, b.data(), 128, m, n, 100 + m, 1);
+            const attn__right rows{b.data(), 128, ATTN__LANES};
+            const attn__right panels{b.data(), ATTN__LANES, 170 * ATTN__LANES};
+            ops.mul(c.data(), 128, {a.data(), 170, 1}, rows, m, n, 170 - m,
+                    n % 32 == 0 ? MUL_ADD : MUL_SET);
+            ops.mul(c.data(), 128, {a.data(), 1, 64}, panels, m, n, 100 + m, MUL_ADD);
+            ops.mul(c.data(), 128, {a.data(), 170, 1}, panels, m, n, 7, MUL_CONTINUE);
             out.push_back(c);
         }
     }
@@ -513,8 +517,9 @@ table_results(const attn__tile_ops &ops, const std::vector<float> &a, const std:
         for (size_t j = 0; j < 128; j++) {
             on[j] = (j * 7 + shift) % 5 ? 1 : 0;
         }
+        const int begin = n % 5 ? 0 : std::min(n - 1, 11);
         state[3] = static_cast<float>(ops.softmax(p.data(), score, by, n % 2 ? on.data() : nullptr,
-                                                  n, &state[0], &state[1], &state[2],
+                                                  begin, n, &state[0], &state[1], &state[2],
                                                   n % 3 ? seen.data() : nullptr));
         out.push_back(p);
         out.push_back(state);
@@ -526,7 +531,7 @@ table_results(const attn__tile_ops &ops, const std::vector<float> &a, const std:
                                     n % 4 ? &b[200] : nullptr,
                                     n % 5 ? &b[400] : nullptr};
         std::vector<float> g(128), pw(128), gd(128);
-        ops.grad(pw.data(), gd.data(), g.data(), score, dp, on.data(), n, &row, seen.data());
+        ops.grad(pw.data(), gd.data(), g.data(), score, dp, on.data(), begin, n, &row, seen.data());
         for (const auto &x : {pw, gd, g}) {
             out.emplace_back(x.begin(), x.begin() + n);
         }
@@ -557,11 +562,21 @@ TEST_CASE("cpu: every tile table gives nearly the same, and a row whatever its n
             }
         }
         first = first.empty() ? out : first;
-        std::vector<float> whole(64 * 128), row(128);
-        ops.mul(whole.data(), 128, a.data(), 170, 1, b.data(), 128, 63, 112, 170, 0);
-        for (size_t i = 0; i < 63; i++) {
-            ops.mul(row.data(), 128, &a[i * 170], 170, 1, b.data(), 128, 1, 112, 170, 0);
-            REQUIRE(memcmp(row.data(), &whole[i * 128], 112 * sizeof(float)) == 0);
+        std::vector<float> whole(64 * 128), row(13 * 128);
+        const attn__right right{b.data(), 128, ATTN__LANES};
+        ops.mul(whole.data(), 128, {a.data(), 170, 1}, right, 63, 112, 170, MUL_SET);
+        for (int m = 1; m <= 13; m++) {
+            for (size_t i = 0; i + static_cast<size_t>(m) <= 63; i++) {
+                std::fill(row.begin(), row.end(), 0.0f);
+                for (const int from : {0, 100}) { /* in two goes */
+                    const attn__right rest{&b[static_cast<size_t>(from) * 128], 128, ATTN__LANES};
+                    ops.mul(row.data(), 128, {&a[i * 170 + static_cast<size_t>(from)], 170, 1}, rest,
+                            m, 112, from ? 70 : 100, MUL_CONTINUE);
+                }
+                for (size_t e = 0; e < static_cast<size_t>(m); e++) {
+                    REQUIRE(memcmp(&row[e * 128], &whole[(i + e) * 128], 112 * 4) == 0);
+                }
+            }
         }
     }
     CHECK_FALSE(first.empty());
@@ -593,8 +608,9 @@ TEST_CASE("cpu: products of pairs of bf16 are those of f32") {
             REQUIRE(ops.zip(&b_pairs[static_cast<size_t>(l / 2 * n)], &rows[0], &rows[n / 2], n));
         }
         std::vector<float> want(m * n), got(m * n);
-        ops.mul(want.data(), n, a.data(), k, 1, b.data(), n, m, n, k, 0);
-        ops.mul_pairs(got.data(), n, a_pairs.data(), k / 2, 1, b_pairs.data(), n, m, n, k / 2, 0);
+        ops.mul(want.data(), n, {a.data(), k, 1}, {b.data(), n, ATTN__LANES}, m, n, k, MUL_SET);
+        ops.mul_pairs(got.data(), n, {a_pairs.data(), k / 2, 1}, {b_pairs.data(), n, ATTN__LANES},
+                      m, n, k / 2, MUL_SET);
         for (size_t e = 0; e < want.size(); e++) {
             REQUIRE(std::fabs(got[e] - want[e]) <= 1e-5f);
         }

@@ -1,8 +1,10 @@
 /* cpu_bench.c: time of one attention call on the CPU engine.
 
-       cpu_bench [variant [N [D [H [B [threads [type]]]]]]]     defaults: true 4096 64 16 1 0 f32
+       cpu_bench [variant [N [D [H [B [threads [type [way]]]]]]]]
 
-   Prints the best of several runs, forward and backward, in GFLOP/s of the plan's own count, which
+   Defaults: true 4096 64 16 1 0 f32 both; way: forward, backward or both.
+
+   Prints the best of several runs by the wall's clock, one thread's by its CPU time, forward and backward, in GFLOP/s of the plan's own count, which
    is that of visible pairs. To build:
 
        cc -O2 -Ilib tests/bench/cpu_bench.c libattn.a -lm -ldl -lpthread -o cpu_bench */
@@ -22,9 +24,11 @@
         }                                                                                          \
     } while (0)
 
+static int cpu_time; /* count the process's own time: one thread on a shared machine */
+
 static double now(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -74,6 +78,7 @@ int main(int argc, char **argv) {
     attn_device_info about = {.size = sizeof about};
     attn_device *device;
     attn_variant *variant;
+    cpu_time = options.threads == 1;
     TRY(attn_device_open("cpu", &options, &device));
     TRY(attn_device_query(device, &about));
     TRY(attn_variant_parse(text, &variant));
@@ -105,8 +110,13 @@ int main(int argc, char **argv) {
                             .dv = &t[7]};
     printf("%s, %d threads, B %lld H %lld N %lld D %lld, %s\n", about.arch, about.threads,
            (long long)B, (long long)H, (long long)N, (long long)D, text);
-    bench(device, ATTN_FORWARD, &call, variant);
-    bench(device, ATTN_BACKWARD, &call, variant);
+    const char *const way = argc > 8 ? argv[8] : "both";
+    if (strcmp(way, "backward") != 0) {
+        bench(device, ATTN_FORWARD, &call, variant);
+    }
+    if (strcmp(way, "forward") != 0) {
+        bench(device, ATTN_BACKWARD, &call, variant);
+    }
     for (int i = 0; i < 9; i++) {
         attn_buffer_release(device, memory[i]);
     }

@@ -2,18 +2,25 @@
 
        cpu_peak [threads]      0: one, by its CPU time, on a shared machine
 
-   Prints GFLOP/s of independent fused multiply-adds (f32) and of products of bf16 pairs, both of
-   AVX-512, and GB/s of reading memory, each the best of several tries with all threads at work. A
-   line that the processor cannot run is left out. Build: cc -O3 tests/bench/cpu_peak.c -lpthread */
+   Prints, each the best of several tries with all threads at work:
+
+       fma     GFLOP/s of independent f32 multiply-adds, in the widest vectors there are
+       pairs   GFLOP/s of products of bf16 pairs, where the processor has them
+       read    GB/s of reading memory in the order of addresses, from 1, 2 or 4 places at a time,
+               whichever is fastest
+
+   Build: cc -O3 tests/bench/cpu_peak.c -lpthread -o cpu_peak */
 #define _POSIX_C_SOURCE 200809L
-#include <immintrin.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
-enum { CHAINS = 16, STEPS = 4 << 20, MOST = 256, TRIES = 9 };
+enum { CHAINS = 12, STEPS = 4 << 20, MOST = 256, TRIES = 9 };
 static const size_t BYTES = (size_t)256 << 20;
 
 typedef struct job {
@@ -31,23 +38,47 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-__attribute__((target("avx512f"))) static double fma_work(job *j) {
-    __m512 sum[CHAINS], x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f);
-    for (int c = 0; c < CHAINS; c++) { /* each its own, lest a compiler make one of equal ones */
-        sum[c] = _mm512_set1_ps(j->memory[c]);
-    }
-    for (int i = 0; i < STEPS; i++) {
-#pragma GCC unroll 16
-        for (int c = 0; c < CHAINS; c++) {
-            sum[c] = _mm512_fmadd_ps(sum[c], x, y);
-        }
-    }
-#pragma GCC unroll 16
-    for (int c = 0; c < CHAINS; c++) {
-        j->keep += _mm512_reduce_add_ps(sum[c]);
-    }
-    return 2.0 * 16 * CHAINS * STEPS;
-}
+/* The same loops for vectors of n floats. Each chain has numbers of its own, lest a compiler make
+   one of equal ones; gcc and clang fuse x * y + z where the target can. */
+#define LOOPS(n, features)                                                                         \
+    typedef float v##n __attribute__((vector_size(n * 4), aligned(4)));                            \
+    features static double fma_##n(job *j) {                                                       \
+        v##n sum[CHAINS], x = (v##n){0} + 0.999f, y = (v##n){0} + 1e-3f;                           \
+        for (int c = 0; c < CHAINS; c++) {                                                         \
+            sum[c] = (v##n){0} + j->memory[c];                                                     \
+        }                                                                                          \
+        for (int i = 0; i < STEPS; i++) {                                                          \
+            _Pragma("GCC unroll 12") for (int c = 0; c < CHAINS; c++) {                            \
+                sum[c] = sum[c] * x + y;                                                           \
+            }                                                                                      \
+        }                                                                                          \
+        for (int c = 0; c < CHAINS; c++) {                                                         \
+            j->keep += sum[c][0];                                                                  \
+        }                                                                                          \
+        return 2.0 * n * CHAINS * STEPS;                                                           \
+    }                                                                                              \
+    features static inline __attribute__((always_inline)) double places_##n(job *j,                \
+                                                                            const int places) {    \
+        v##n sum[8] = {{0}};                                                                       \
+        const size_t part = BYTES / 4 / (size_t)places, step = (size_t)(8 / places * n);           \
+        for (size_t i = 0; i < part; i += step) {                                                  \
+            _Pragma("GCC unroll 8") for (int c = 0; c < 8; c++) {                                  \
+                sum[c] += *(const v##n *)(j->memory + (size_t)(c % places) * part + i +            \
+                                          (size_t)(c / places * n));                               \
+            }                                                                                      \
+        }                                                                                          \
+        for (int c = 0; c < 8; c++) {                                                              \
+            j->keep += sum[c][0];                                                                  \
+        }                                                                                          \
+        return (double)BYTES;                                                                      \
+    }                                                                                              \
+    features static double read_##n##_1(job *j) { return places_##n(j, 1); }                       \
+    features static double read_##n##_2(job *j) { return places_##n(j, 2); }                       \
+    features static double read_##n##_4(job *j) { return places_##n(j, 4); }
+
+#if defined(__x86_64__)
+LOOPS(16, __attribute__((target("avx512f"))))
+LOOPS(8, __attribute__((target("avx2,fma"))))
 
 __attribute__((target("avx512f,avx512bf16"))) static double pair_work(job *j) {
     __m512 sum[CHAINS];
@@ -56,33 +87,17 @@ __attribute__((target("avx512f,avx512bf16"))) static double pair_work(job *j) {
         sum[c] = _mm512_set1_ps(j->memory[c]);
     }
     for (int i = 0; i < STEPS; i++) {
-#pragma GCC unroll 16
-        for (int c = 0; c < CHAINS; c++) {
+        _Pragma("GCC unroll 12") for (int c = 0; c < CHAINS; c++) {
             sum[c] = _mm512_dpbf16_ps(sum[c], x, x);
         }
     }
-#pragma GCC unroll 16
     for (int c = 0; c < CHAINS; c++) {
         j->keep += _mm512_reduce_add_ps(sum[c]);
     }
     return 4.0 * 16 * CHAINS * STEPS;
 }
-
-__attribute__((target("avx512f"))) static double read_work(job *j) {
-    __m512 sum[8];
-    memset(sum, 0, sizeof sum);
-    for (size_t i = 0; i < BYTES / 4; i += 128) {
-#pragma GCC unroll 8
-        for (size_t c = 0; c < 8; c++) {
-            sum[c] = _mm512_add_ps(sum[c], _mm512_loadu_ps(j->memory + i + 16 * c));
-        }
-    }
-#pragma GCC unroll 8
-    for (int c = 0; c < 8; c++) {
-        j->keep += _mm512_reduce_add_ps(sum[c]);
-    }
-    return (double)BYTES;
-}
+#endif
+LOOPS(4, )
 
 static void *run(void *arg) {
     job *const j = (job *)arg;
@@ -90,7 +105,7 @@ static void *run(void *arg) {
     return NULL;
 }
 
-static void measure(const char *what, double (*work)(job *), int threads, job *jobs) {
+static double measure(double (*work)(job *), int threads, job *jobs) {
     pthread_t thread[MOST];
     double best = 0;
     for (int t = 0; t < TRIES; t++) {
@@ -109,12 +124,24 @@ static void measure(const char *what, double (*work)(job *), int threads, job *j
         const double rate = 1e-9 * done / (now() - start);
         best = rate > best ? rate : best;
     }
-    printf("%s %.1f\n", what, best);
+    return best;
+}
+
+static void measure_all(double (*fma)(job *), double (*const read[3])(job *), int threads,
+                        job *jobs) {
+    double best = 0;
+    printf("fma %.1f\n", measure(fma, threads, jobs));
+    for (int i = 0; i < 3; i++) {
+        const double rate = measure(read[i], threads, jobs);
+        best = rate > best ? rate : best;
+    }
+    printf("read %.1f\n", best);
 }
 
 int main(int argc, char **argv) {
     const int given = argc > 1 ? atoi(argv[1]) : 1, threads = given ? given : 1;
     static job jobs[MOST];
+    double (*fma)(job *) = fma_4, (*read[3])(job *) = {read_4_1, read_4_2, read_4_4};
     cpu_time = given == 0;
     if (threads < 1 || threads > MOST) {
         fprintf(stderr, "1 to %d threads\n", MOST);
@@ -130,13 +157,19 @@ int main(int argc, char **argv) {
         }
         jobs[i].memory = memory;
     }
+#if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f")) {
-        measure("fma", fma_work, threads, jobs);
-        measure("read", read_work, threads, jobs);
+        fma = fma_16, read[0] = read_16_1, read[1] = read_16_2, read[2] = read_16_4;
+    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        fma = fma_8, read[0] = read_8_1, read[1] = read_8_2, read[2] = read_8_4;
     }
+#endif
+    measure_all(fma, read, threads, jobs);
+#if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512bf16")) {
-        measure("pairs", pair_work, threads, jobs);
+        printf("pairs %.1f\n", measure(pair_work, threads, jobs));
     }
+#endif
     return 0;
 }

@@ -1,0 +1,43 @@
+/* cpu_fwd.h: what the files of forward share.
+
+   Who includes it: cpu_fwd.c (work items, rows, full tiles), cpu_narrow.c (tiles of few rows),
+   cpu_split.c (the list of items, states). */
+#ifndef ATTN_CPU_FWD_H
+#define ATTN_CPU_FWD_H
+
+#include "cpu.h"
+
+enum { NARROW = 32 }; /* most rows that are worked on as few */
+
+/* The keys of a tile whose v has elements that are not finite. */
+typedef struct attn__wild_keys {
+    int n;
+    uint8_t list[BN];
+} attn__wild_keys;
+
+/* -- cpu_fwd.c --------------------------------------------------------------------------------- */
+/* Makes `r` the tile's rows; their scores stand at s. */
+void attn__choose_part(attn__tile *t, attn__part *r, float *s);
+/* Lists the keys of x.v, and takes what is not finite out of it. */
+void attn__find_wild(attn__tile *t, attn__wild_keys *wild);
+/* Row i's scores become p; returns what the row's o is to be multiplied by. */
+float attn__forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_keys *wild);
+
+/* -- cpu_narrow.c ------------------------------------------------------------------------------ */
+/* A tile whose parts have NARROW rows together at most. */
+void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const int *class_);
+
+/* -- cpu_split.c ------------------------------------------------------------------------------- */
+/* Rows from `at` of a segment's state among `states` of one chunk with `rows` rows. */
+attn__state attn__state_at(const attn__cpu_plan *plan, float *states, int segment, int rows,
+                           int at);
+/* Row i of a state into the same of another. */
+void attn__fold_row(const attn__cpu_plan *plan, const attn__state *to, const attn__state *from,
+                    int i);
+/* The results of local row `row` of head h from row i of a state, whose o is lost. */
+void attn__finish_row(const attn__tile *t, int64_t h, int64_t row, const attn__state *state, int i);
+
+/* Rows of all its parts. */
+int attn__chunk_rows(const attn__chunk *x, int32_t nq);
+
+#endif
