@@ -77,9 +77,9 @@ void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_
 }
 
 /* A row of ld floats to its places in panels of `rows` rows. */
-static void to_panels(float *to, const float *from, int ld, int rows) {
+static void to_panels(float *to, const void *from, int ld, int rows) {
     for (int d = 0; d < ld; d += ATTN__LANES, to += (int64_t)rows * ATTN__LANES) {
-        memcpy(to, from + d, ATTN__LANES * sizeof *to);
+        memcpy(to, (const char *)from + (size_t)d * sizeof *to, ATTN__LANES * sizeof *to);
     }
 }
 
@@ -110,9 +110,13 @@ int attn__load_panels(attn__tile *t, float *to, const attn__view *view, int64_t 
     if (pairs) {
         return panels_of_pairs(t, to, view, b, h, row, rows);
     }
+    const char *const direct = attn__direct(view, b, h, row, ATTN_F32, ATTN__LANES);
     for (int j = 0; j < rows; j++) {
-        attn__load_rows(t->x.strip, view, b, h, row + j, 1);
-        to_panels(to + j * ATTN__LANES, t->x.strip, ld, rows);
+        const char *const from = direct ? direct + j * view->st[2] * view->bytes : NULL;
+        if (!direct) {
+            attn__load_rows(t->x.strip, view, b, h, row + j, 1);
+        }
+        to_panels(to + j * ATTN__LANES, direct ? from : (const char *)t->x.strip, ld, rows);
     }
     return t->run->plan->ops->finite(to, (int64_t)ld * rows);
 }

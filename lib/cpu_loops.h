@@ -25,7 +25,10 @@ enum kind { KIND_F32, KIND_BF16, KIND_PAIRS };
 #define TERM(kind, x, y, sum) ((void)(kind), FMA(x, y, sum))
 #endif
 
-enum { MOST = 4 * NV > GROUPS ? 4 * NV : GROUPS }; /* vectors across a block */
+enum {
+    MOST = 4 * NV > GROUPS ? 4 * NV : GROUPS, /* vectors across a block */
+    TERMS = ATTN__TERMS
+};
 
 /* VL elements of the right factor, `at` elements from its beginning. */
 INLINE vf load_right(const void *b, int64_t at, const enum kind kind) {
@@ -38,25 +41,44 @@ INLINE vf load_right(const void *b, int64_t at, const enum kind kind) {
     return (vf)(__builtin_convertvector(x, vu) << 16);
 }
 
-/* b begins at the block's first column. */
+/* Into the second cache. */
+INLINE void ask_ahead(attn__ahead *x) {
+    for (int e = 0; e < x->lines && x->rows > 0; e++) {
+        __builtin_prefetch(x->at + x->done, 0, 2);
+        x->done += 64;
+        if (x->done >= x->row_bytes) {
+            x->done = 0;
+            x->at += x->step;
+            x->rows--;
+        }
+    }
+}
+
+/* b begins at the block's first column. ahead: NULL, or for few rows. */
 INLINE void mul_block(float *c, int c_ld, attn__left a, attn__right b, int k, enum attn__mul how,
-                      const int rows, const int vecs, const enum kind kind) {
+                      const int rows, const int vecs, const enum kind kind, attn__ahead *ahead) {
     vf sum[MR][MOST];
     UNROLL for (int i = 0; i < rows; i++) {
         UNROLL for (int j = 0; j < vecs; j++) {
             sum[i][j] = how == MUL_CONTINUE ? load(c + (int64_t)i * c_ld + j * VL) : splat(0);
         }
     }
-    for (int l = 0; l < k; l++) {
-        vf y[MOST];
-        UNROLL for (int j = 0; j < vecs; j++) {
-            const int64_t at = j * VL / ATTN__LANES * b.panel + j * VL % ATTN__LANES;
-            y[j] = load_right(b.at, (int64_t)l * b.row + at, kind);
+    for (int l = 0; l < k;) {
+        const int stop = ahead && k - l > TERMS ? l + TERMS : k;
+        if (ahead) {
+            ask_ahead(ahead);
         }
-        UNROLL for (int i = 0; i < rows; i++) {
-            const vf x = splat(a.at[(int64_t)i * a.row + (int64_t)l * a.col]);
+        for (; l < stop; l++) {
+            vf y[MOST];
             UNROLL for (int j = 0; j < vecs; j++) {
-                sum[i][j] = TERM(kind, x, y[j], sum[i][j]);
+                const int64_t at = j * VL / ATTN__LANES * b.panel + j * VL % ATTN__LANES;
+                y[j] = load_right(b.at, (int64_t)l * b.row + at, kind);
+            }
+            UNROLL for (int i = 0; i < rows; i++) {
+                const vf x = splat(a.at[(int64_t)i * a.row + (int64_t)l * a.col]);
+                UNROLL for (int j = 0; j < vecs; j++) {
+                    sum[i][j] = TERM(kind, x, y[j], sum[i][j]);
+                }
             }
         }
     }
@@ -71,13 +93,14 @@ INLINE void mul_block(float *c, int c_ld, attn__left a, attn__right b, int k, en
 /* All rows of a column block of `vecs` vectors, which is small enough for the first cache; the last
    two blocks share their rows, lest one be too low to keep the multipliers busy. */
 INLINE void mul_columns(float *c, int c_ld, attn__left a, attn__right b, int m, int k,
-                        enum attn__mul how, const int vecs, const enum kind kind) {
+                        enum attn__mul how, const int vecs, const enum kind kind,
+                        attn__ahead *ahead) {
     for (int i = 0, rows; i < m; i += rows, c += (int64_t)rows * c_ld, a.at += rows * a.row) {
         const int rest = m - i;
         rows = rest >= 2 * MR ? MR : rest > MR ? (rest + 1) / 2 : rest;
         switch (rows) {
 #define ROWS(n)                                                                                    \
-    case n: mul_block(c, c_ld, a, b, k, how, (n) <= MR ? (n) : 1, vecs, kind); break
+    case n: mul_block(c, c_ld, a, b, k, how, (n) <= MR ? (n) : 1, vecs, kind, ahead); break
             ROWS(1);
             ROWS(2);
             ROWS(3);
@@ -99,42 +122,48 @@ INLINE attn__right from_column(attn__right b, int j, const enum kind kind) {
 
 /* Few rows take more columns at a time: a sum waits for its last term. */
 INLINE void mul_all(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
-                    enum attn__mul how, const enum kind kind) {
+                    enum attn__mul how, const enum kind kind, attn__ahead *ahead) {
     int j = 0;
     for (; m == 1 && j + 4 * NV * VL <= n; j += 4 * NV * VL) {
-        mul_block(c + j, c_ld, a, from_column(b, j, kind), k, how, 1, 4 * NV, kind);
+        mul_block(c + j, c_ld, a, from_column(b, j, kind), k, how, 1, 4 * NV, kind, ahead);
     }
     for (; m == 1 && j + 2 * NV * VL <= n; j += 2 * NV * VL) {
-        mul_block(c + j, c_ld, a, from_column(b, j, kind), k, how, 1, 2 * NV, kind);
+        mul_block(c + j, c_ld, a, from_column(b, j, kind), k, how, 1, 2 * NV, kind, ahead);
     }
     for (; m == 2 && j + 2 * NV * VL <= n; j += 2 * NV * VL) {
-        mul_block(c + j, c_ld, a, from_column(b, j, kind), k, how, 2, 2 * NV, kind);
+        mul_block(c + j, c_ld, a, from_column(b, j, kind), k, how, 2, 2 * NV, kind, ahead);
     }
     for (; j + NV * VL <= n; j += NV * VL) {
-        mul_columns(c + j, c_ld, a, from_column(b, j, kind), m, k, how, NV, kind);
+        mul_columns(c + j, c_ld, a, from_column(b, j, kind), m, k, how, NV, kind, ahead);
     }
     for (; NV / 2 >= GROUPS && j + NV / 2 * VL <= n; j += NV / 2 * VL) {
-        mul_columns(c + j, c_ld, a, from_column(b, j, kind), m, k, how, NV > 1 ? NV / 2 : 1, kind);
+        mul_columns(c + j, c_ld, a, from_column(b, j, kind), m, k, how, NV > 1 ? NV / 2 : 1, kind, ahead);
     }
     for (; j < n; j += ATTN__LANES) {
-        mul_columns(c + j, c_ld, a, from_column(b, j, kind), m, k, how, GROUPS, kind);
+        mul_columns(c + j, c_ld, a, from_column(b, j, kind), m, k, how, GROUPS, kind, ahead);
     }
 }
 
 static void ops_mul(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                     enum attn__mul how) {
-    mul_all(c, c_ld, a, b, m, n, k, how, KIND_F32);
+    mul_all(c, c_ld, a, b, m, n, k, how, KIND_F32, NULL);
 }
 
-static void ops_mul_bf16(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
-                         enum attn__mul how) {
-    mul_all(c, c_ld, a, b, m, n, k, how, KIND_BF16);
+static void ops_mul_few(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
+                        enum attn__mul how, int bf16, attn__ahead *ahead) {
+    attn__ahead here = *ahead;
+    if (bf16) {
+        mul_all(c, c_ld, a, b, m, n, k, how, KIND_BF16, &here);
+    } else {
+        mul_all(c, c_ld, a, b, m, n, k, how, KIND_F32, &here);
+    }
+    *ahead = here;
 }
 
 #ifdef DOT2
 static void ops_mul_pairs(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                           enum attn__mul how) {
-    mul_all(c, c_ld, a, b, m, n, k, how, KIND_PAIRS);
+    mul_all(c, c_ld, a, b, m, n, k, how, KIND_PAIRS, NULL);
 }
 #endif
 
@@ -145,28 +174,32 @@ typedef float v4 __attribute__((vector_size(16)));
 typedef float tv __attribute__((vector_size(TV * 4)));
 typedef uint32_t tu __attribute__((vector_size(TV * 4)));
 
-/* Columns j .. j + 3 of a row, and of the row four below it. */
-INLINE tv load_rows(const char *at, int64_t step) {
-    v4 x[TV / 4];
-    tv both;
-    UNROLL for (int e = 0; e < TV / 4; e++) {
-        memcpy(&x[e], at + 4 * e * step, sizeof x[e]);
-    }
-    memcpy(&both, x, sizeof both);
-    return both;
-}
-
 #if VL >= 8
+#define BOTH(a, b)      __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7)
 #define LOW(a, b)       __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
 #define HIGH(a, b)      __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
 #define LOW_TWO(a, b)   __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
 #define HIGH_TWO(a, b)  __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
 #else
+#define BOTH(a, b)      (a)
 #define LOW(a, b)       __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define HIGH(a, b)      __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #define LOW_TWO(a, b)   __builtin_shufflevector(a, b, 0, 1, 4, 5)
 #define HIGH_TWO(a, b)  __builtin_shufflevector(a, b, 2, 3, 6, 7)
 #endif
+
+INLINE v4 load4(const char *at) {
+    v4 x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+/* Columns j .. j + 3 of a row, and of the row four below it. */
+INLINE tv load_rows(const char *at, int64_t step) {
+    const v4 first = load4(at), second = TV > 4 ? load4(at + 4 * step) : first;
+    (void)second;
+    return BOTH(first, second);
+}
 
 /* In blocks of TV by 4: rows a b c d become columns, and with them the four rows below. */
 INLINE void transpose_all(float *to, const char *from, int64_t step, int cols, const int bf16) {
@@ -365,7 +398,7 @@ static void ops_grad(float *p_out, float *g_dot, float *g_score, const float *sc
 
 const attn__tile_ops OPS = {.name = OPS_NAME,
                             .mul = ops_mul,
-                            .mul_bf16 = ops_mul_bf16,
+                            .mul_few = ops_mul_few,
 #ifdef DOT2
                             .mul_pairs = ops_mul_pairs,
                             .narrow = ops_narrow,

@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { STEP = 16 }; /* keys */
+enum { K_STEP = 16, V_STEP = 32 }; /* keys */
 
 /* Parts first..last see the tile; rows from `at`. What was, in case the tile is done again. */
 typedef struct narrow {
@@ -29,28 +29,42 @@ typedef struct narrow {
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-static void prefetch(const attn__tile *t, const attn__view *view, int key) {
-    if (key < t->seq.nk) {
-        attn__prefetch(view, t->seq.kb, t->hk, t->seq.k_row + key, least(STEP, t->seq.nk - key));
-    }
+/* Rows of k or v from local key `key` on, at most BN, to be asked for in `terms` terms. */
+static attn__ahead ahead_of(const attn__tile *t, const attn__view *view, int key, int64_t terms) {
+    const int rows = key < t->seq.nk ? least(BN, t->seq.nk - key) : 0;
+    const int row_bytes = (int)(view->n[3] * view->st[3] * view->bytes);
+    const int64_t lines = ((int64_t)row_bytes + 63) / 64 * rows;
+    return (attn__ahead){.at = attn__at(view, t->seq.kb, t->hk, t->seq.k_row + key),
+                         .step = view->st[2] * view->bytes,
+                         .row_bytes = row_bytes,
+                         .rows = rows,
+                         .lines = (int)((lines * ATTN__TERMS + terms - 1) / terms)};
+}
+
+/* Terms of sums that a product of few rows adds one after the other, nearly. */
+static int64_t terms_of(int rows, int columns, int k) {
+    const int64_t blocks = rows < 3 ? (columns + 63) / 64 : columns / LANES * ((rows + 5) / 6);
+    return blocks * k;
 }
 
 static void all_scores(attn__tile *t, const narrow *x) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
-    const int two = plan->pairs ? 2 : 1, ld = plan->ldd / two;
-    const int step = x->rows == 1 ? 2 * STEP : STEP; /* one row alone needs more sums at a time */
+    const int two = plan->pairs ? 2 : 1, ld = plan->ldd / two, D = (int)(p->D + two - 1) / two;
+    const int step = x->rows == 1 ? 2 * K_STEP : K_STEP; /* one row alone: more sums at a time */
+    attn__ahead ahead = ahead_of(t, &p->v, t->c0, terms_of(x->rows, BN, D));
     for (int j = 0; j < t->n; j += step) {
-        const int n = least(step, t->n - j);
-        for (int e = 0; e < n; e += STEP) {
-            prefetch(t, &p->v, t->c0 + j + e);
-        }
+        const int n = least(step, t->n - j), lanes = attn__round_lanes(n);
+        float *const s = t->x.s + x->at * LDS + j;
+        const attn__left q = {t->x.q + x->at * ld, ld, 1};
+        const attn__right k = {t->x.kt, LANES, (int64_t)ld * LANES};
         attn__load_columns(t, t->x.kt, &p->k, t->seq.kb, t->hk, t->seq.k_row + t->c0 + j, n,
                            plan->pairs);
-        (plan->pairs ? plan->ops->mul_pairs : plan->ops->mul)(
-            t->x.s + x->at * LDS + j, LDS, (attn__left){t->x.q + x->at * ld, ld, 1},
-            (attn__right){t->x.kt, LANES, (int64_t)ld * LANES}, x->rows, attn__round_lanes(n),
-            (int)(p->D + two - 1) / two, MUL_SET);
+        if (plan->pairs) {
+            plan->ops->mul_pairs(s, LDS, q, k, x->rows, lanes, D, MUL_SET);
+        } else {
+            plan->ops->mul_few(s, LDS, q, k, x->rows, lanes, D, MUL_SET, 0, &ahead);
+        }
     }
 }
 
@@ -85,12 +99,13 @@ static int sum_in_place(attn__tile *t, const narrow *x) {
         return 0;
     }
     memset(t->x.sum, 0, (size_t)(x->rows * plan->ldv) * sizeof *t->x.sum);
-    for (int l = 0; l < t->n; l += STEP) {
-        prefetch(t, &p->k, t->c0 + BN + l);
-        (bf16 ? plan->ops->mul_bf16 : plan->ops->mul)(
-            t->x.sum, plan->ldv, (attn__left){t->x.s + x->at * LDS + l, LDS, 1},
-            (attn__right){v + l * step * p->v.bytes, (int)step, LANES}, x->rows, plan->ldv,
-            least(STEP, t->n - l), MUL_CONTINUE);
+    attn__ahead ahead =
+        ahead_of(t, &p->k, t->c0 + BN, terms_of(x->rows, plan->ldv, t->n));
+    for (int l = 0; l < t->n; l += V_STEP) {
+        plan->ops->mul_few(t->x.sum, plan->ldv,
+                           (attn__left){t->x.s + x->at * LDS + l, LDS, 1},
+                           (attn__right){v + l * step * p->v.bytes, (int)step, LANES}, x->rows,
+                           plan->ldv, least(V_STEP, t->n - l), MUL_CONTINUE, bf16, &ahead);
     }
     return 1;
 }

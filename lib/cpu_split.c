@@ -80,13 +80,19 @@ void attn__finish_row(const attn__tile *t, int64_t h, int64_t row, const attn__s
     const double sink =
         p->sink.type ? attn__get(attn__at(&p->sink, 0, h, 0), p->sink.type) : -INFINITY;
     const double m = (double)state->m[i], l = (double)state->l[i];
-    const double top = m > sink ? m : sink;
-    const double by = exp(m - top), sum = l * by + exp(sink - top);
+    const double top = m > sink ? m : sink, by = sink == -INFINITY ? 1 : exp(m - top);
+    const double sum = sink == -INFINITY ? l : l * by + exp(sink - top);
     const int empty = m == -INFINITY, nan = isnan(sum);
+    const float factor = (float)(by / sum);
     float *const o = state->o + (int64_t)i * ldv;
-    for (int d = 0; d < ldv; d++) {
-        const double x = (double)o[d] * (by / sum);
-        o[d] = empty ? 0 : nan ? NAN : isfinite(o[d]) ? (float)x + 0.0f : o[d];
+    if (!empty && !nan && t->run->plan->ops->finite(o, ldv)) {
+        for (int d = 0; d < ldv; d++) {
+            o[d] = o[d] * factor + 0.0f;
+        }
+    } else {
+        for (int d = 0; d < ldv; d++) {
+            o[d] = empty ? 0 : nan ? NAN : isfinite(o[d]) ? o[d] * factor + 0.0f : o[d];
+        }
     }
     if (p->lse.type) {
         attn__set(attn__at(&p->lse, t->seq.qb, h, at), p->lse.type,

@@ -59,6 +59,17 @@ typedef struct attn__right {
     int64_t panel;
 } attn__right;
 
+/* Rows that will be read soon: how far the asking for them has come, and how much of it is to be
+   done with every TERMS terms of a sum. */
+enum { ATTN__TERMS = 16 };
+typedef struct attn__ahead {
+    const char *at;
+    int64_t step;       /* bytes from row to row */
+    int row_bytes, rows; /* of a row; rows left */
+    int done;           /* bytes of the row at hand */
+    int lines;          /* of 64 bytes, each time */
+} attn__ahead;
+
 /* c = the sum; c = c + the sum; the sum's first term is c. */
 enum attn__mul { MUL_SET, MUL_ADD, MUL_CONTINUE };
 
@@ -67,9 +78,10 @@ typedef struct attn__tile_ops {
     /* c[m][n] and a[m][k] b[k][n]; n a multiple of LANES. */
     void (*mul)(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                 enum attn__mul how);
-    /* The same with a right factor of bf16. */
-    void (*mul_bf16)(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
-                     enum attn__mul how);
+    /* The same for few rows: while it multiplies it asks for memory that comes next. bf16: the
+       right factor is. */
+    void (*mul_few)(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
+                    enum attn__mul how, int bf16, attn__ahead *ahead);
     /* The same for bf16 on both sides, two by two along k: an element of a is a[i][2l], a[i][2l + 1], one of b is
        b[2l][j], b[2l + 1][j], the first in the low half; k counts pairs. Sums are f32; numbers and
        sums below 2^-126 count as 0. NULL where the processor cannot. */

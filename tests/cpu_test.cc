@@ -490,6 +490,71 @@ TEST_CASE("cpu: a row's bits do not depend on its batch, nor on how many rows th
     }
 }
 
+TEST_CASE("cpu: sums over segments of keys are merged, whoever makes them") {
+    const int64_t N = 5000, D = 16; // three segments
+    const char *const variants[] = {"true", "k <= q && q - k < 700", "k < 9 || k > 4990",
+                                    "k <= q && k % 3 != 1 ? s + 0.001 * (k - q) : -inf"};
+    for (const char *text : variants) {
+        const Variant v(text);
+        for (const int planted : {0, 1}) {
+            Case all(1, 6, 2, 70, N, D, 32);
+            all.fill();
+            all.add_sink();
+            if (planted) {
+                all.v->set(4000 * 32 + 3, inf);
+                all.v->set(1 * 32 + 5, not_a_number);
+                all.k->set(300 * D + 1, not_a_number); // masked by some, seen by others
+            }
+            compare(ATTN_FORWARD, all, text, 2e-5);
+            for (const int64_t rows : {1, 3, 40}) {
+                Results first;
+                for (const int threads : {1, 2, 3, 7}) {
+                    CAPTURE(text, planted, rows, threads);
+                    Case last(1, 6, 2, rows, N, D, 32);
+                    last.fill();
+                    last.add_sink();
+                    copy(*last.k, 0, *all.k, 0, 2 * N * D);
+                    copy(*last.v, 0, *all.v, 0, 2 * N * 32);
+                    for (int64_t h = 0; h < 6; h++) {
+                        copy(*last.q, h * rows * D, *all.q, (h * 70 + 70 - rows) * D, rows * D);
+                    }
+                    const Cpu cpu(threads);
+                    check_run(cpu.d, ATTN_FORWARD, all.c, v.v);
+                    check_run(cpu.d, ATTN_FORWARD, last.c, v.v);
+                    first = first.empty() ? results(last, ATTN_FORWARD) : first;
+                    require_same_bits(first, results(last, ATTN_FORWARD));
+                    for (int64_t h = 0; h < 6; h++) {
+                        const int64_t from = h * 70 + 70 - rows;
+                        int64_t differ = 0;
+                        for (int64_t e = 0; e < rows * 32; e++) {
+                            const double x = last.o->get(h * rows * 32 + e);
+                            const double y = all.o->get(from * 32 + e);
+                            differ += memcmp(&x, &y, sizeof x) != 0;
+                        }
+                        CHECK(differ == 0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("cpu: few rows, k and v of every type and layout") {
+    for (const int type : {ATTN_F32, ATTN_BF16, ATTN_F16}) {
+        for (const int64_t dv : {16, 20, 48}) {
+            CAPTURE(type, dv);
+            const double tolerance = type == ATTN_F32 ? 2e-5 : 1e-2;
+            Case c(2, 8, 2, 2, 300, 24, dv);
+            c.type = c.real = type;
+            c.fill();
+            compare(ATTN_FORWARD, c, "k <= q", tolerance);
+            c.v->set(17, inf);
+            c.v->set(299 * dv + 1, not_a_number);
+            compare(ATTN_FORWARD, c, "k <= q && k != 299", tolerance);
+        }
+    }
+}
+
 namespace {
 
 // What the loops of a table make of the same numbers.
@@ -696,7 +761,7 @@ TEST_CASE("cpu: runs of one plan from many threads at once") {
     }
 }
 
-TEST_CASE("cpu: the workspace of a long backward is small") {
+TEST_CASE("cpu: the workspace of a long sequence is small") {
     const uint64_t N = 131072, D = 64, one_dq = N * D * 4;
     int64_t rows[] = {1, 1, 131072, 64}, row[] = {1, 1, 131072};
     attn_tensor x{}, lse{};
@@ -712,7 +777,9 @@ TEST_CASE("cpu: the workspace of a long backward is small") {
     c.lse = &lse;
     const Cpu cpu(2);
     const Variant v("k <= q");
-    const Plan plan(cpu.d, ATTN_BACKWARD, c, v.v);
-    CAPTURE(plan.info.workspace);
-    CHECK(plan.info.workspace <= (uint64_t{64} << 20) + 2 * one_dq);
+    for (const int direction : {ATTN_FORWARD, ATTN_BACKWARD}) {
+        const Plan plan(cpu.d, direction, c, v.v);
+        CAPTURE(direction, plan.info.workspace);
+        CHECK(plan.info.workspace <= (uint64_t{64} << 20) + 2 * one_dq);
+    }
 }

@@ -2,7 +2,7 @@
 
        cpu_peak [threads]      0: one, by its CPU time, on a shared machine
 
-   Prints, each the best of several tries with all threads at work:
+   Prints, each the median of several tries with all threads at work:
 
        fma     GFLOP/s of independent f32 multiply-adds, in the widest vectors there are
        pairs   GFLOP/s of products of bf16 pairs, where the processor has them
@@ -105,9 +105,14 @@ static void *run(void *arg) {
     return NULL;
 }
 
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static double measure(double (*work)(job *), int threads, job *jobs) {
     pthread_t thread[MOST];
-    double best = 0;
+    double rate[TRIES];
     for (int t = 0; t < TRIES; t++) {
         const double start = now();
         double done = 0;
@@ -121,10 +126,10 @@ static double measure(double (*work)(job *), int threads, job *jobs) {
             pthread_join(thread[i], NULL);
             done += jobs[i].done;
         }
-        const double rate = 1e-9 * done / (now() - start);
-        best = rate > best ? rate : best;
+        rate[t] = 1e-9 * done / (now() - start);
     }
-    return best;
+    qsort(rate, TRIES, sizeof *rate, by_size);
+    return rate[TRIES / 2];
 }
 
 static void measure_all(double (*fma)(job *), double (*const read[3])(job *), int threads,

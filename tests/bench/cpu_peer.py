@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """cpu_peer.py: attention on the CPU, this library beside PyTorch's scaled_dot_product_attention.
 
-    cpu_peer.py LIBATTN PEAK [--threads N] [--tries N] [--length N] [--only WORD] [--cpu-time]
+    cpu_peer.py LIBATTN PEAK [--threads N] [--tries N] [--length N] [--only WORD]
+                [--type TYPE] [--cpu-time]
 
 LIBATTN is libattn.so, PEAK the program of cpu_peak.c. Both libraries take turns within one process,
 on the same tensors; a figure is the median of the tries, of the wall's clock or, on a shared machine,
 of the CPU time of one thread (--cpu-time). GFLOP/s count the visible pairs: 4 D for a
-pair forward, 10 D backward. Before anything is timed the outputs are compared.
+pair forward, 10 D backward. The peaks are measured anew before and after each case, whose share is
+that of their mean. Before anything is timed the outputs are compared.
 """
 import argparse
 import ctypes as C
@@ -109,7 +111,20 @@ def make(B, H, HK, NQ, NK, D, dtype):
     return t
 
 
-def case(attn, peaks, options, name, shape, dtype, causal, text=None, grad=True):
+def peaks_now(options):
+    lines = subprocess.run([options.peak, "0" if options.cpu_time else str(options.threads)],
+                           check=True, capture_output=True, text=True).stdout.split("\n")
+    return {x.split()[0]: float(x.split()[1]) for x in lines if x}
+
+
+def timed_beside_peaks(options, functions):
+    before = peaks_now(options)
+    times = timed(functions, options.tries)
+    after = peaks_now(options)
+    return times, {n: (before[n] + after[n]) / 2 for n in before}
+
+
+def case(attn, options, name, shape, dtype, causal, text=None, grad=True):
     B, H, HK, NQ, NK, D = shape
     t = make(*shape, dtype)
     text = text or ("k <= q" if causal else "true")
@@ -125,7 +140,7 @@ def case(attn, peaks, options, name, shape, dtype, causal, text=None, grad=True)
     if text in ("true", "k <= q"):
         off = (peer().detach().float() - t["o"].float()).abs().max().item()
         assert off < (2e-5 if dtype == torch.float32 else 4e-2), off
-    ours, theirs = timed(functions, options.tries)
+    (ours, theirs), peaks = timed_beside_peaks(options, functions)
     report(peaks, name, "forward", dtype, info.flops, ours, theirs, info)
     if not grad:
         return ours
@@ -145,22 +160,23 @@ def case(attn, peaks, options, name, shape, dtype, causal, text=None, grad=True)
     for n, x in zip(("dq", "dk", "dv"), peer_in):
         off = (x.grad.float() - t[n].float()).abs().max().item()
         assert off < (1e-4 if dtype == torch.float32 else 0.3), (n, off)
-    ours, theirs = timed([both, peer_both], options.tries)
+    (ours, theirs), peaks = timed_beside_peaks(options, [both, peer_both])
     report(peaks, name, "both", dtype, info.flops + info_b.flops, ours, theirs, info_b)
     return ours
 
 
 def report(peaks, name, what, dtype, flops, ours, theirs, info):
-    peak = peaks.get("fma" if dtype == torch.float32 else "pairs", 0)
+    pairs = dtype == torch.bfloat16 and b"bf16" in info.kernel
+    peak = peaks["pairs" if pairs else "fma"]
     rate = 1e-9 * flops / ours
-    share = f"{100 * rate / peak:4.0f} %" if peak else "   -"
+    share = f"{100 * rate / peak:4.0f} % of {peak:.0f}"
     read = f"{1e-9 * info.bytes / ours:6.1f} GB/s" if what == "decode" else ""
     print(f"| {name} | {str(dtype)[6:]} | {what} | {1e3 * ours:.2f} | {1e3 * theirs:.2f} | "
           f"{theirs / ours:.2f} | {rate:.0f} | {share} | {info.workspace / 2**20:.2f} | {read}",
           flush=True)
 
 
-def decode(attn, peaks, options, dtype, shape):
+def decode(attn, options, dtype, shape):
     t = make(*shape, dtype)
     forward, info = attn.plan(FORWARD, {n: t[n] for n in ("q", "k", "v", "o", "lse")}, "true")
     heads = shape[1] != shape[2]
@@ -171,11 +187,11 @@ def decode(attn, peaks, options, dtype, shape):
 
     forward()
     assert (peer().float() - t["o"].float()).abs().max() < 2e-2
-    ours, theirs = timed([forward, peer], options.tries)
+    (ours, theirs), peaks = timed_beside_peaks(options, [forward, peer])
     name = "decode B{} H{}/{} S{} D{}".format(shape[0], shape[1], shape[2], shape[4], shape[5])
     print(f"| {name} | {str(dtype)[6:]} | decode | {1e3 * ours:.2f} | {1e3 * theirs:.2f} | "
           f"{theirs / ours:.2f} | {1e-9 * info.bytes / ours:.1f} GB/s | "
-          f"{100e-9 * info.bytes / ours / peaks['read']:.0f} % | {info.workspace / 2**20:.2f} |",
+          f"{100e-9 * info.bytes / ours / peaks['read']:.0f} % of {peaks['read']:.1f} | {info.workspace / 2**20:.2f} |",
           flush=True)
 
 
@@ -198,6 +214,7 @@ def main():
     parse.add_argument("--tries", type=int, default=9)
     parse.add_argument("--only", default="")
     parse.add_argument("--length", type=int, default=4096)
+    parse.add_argument("--type", default="", help="float32 or bfloat16 alone")
     parse.add_argument("--cpu-time", action="store_true")
     options = parse.parse_args()
     if options.cpu_time:
@@ -206,21 +223,20 @@ def main():
         options.threads = 1
     torch.set_num_threads(options.threads)
     attn = Attn(options.libattn, options.threads)
-    lines = subprocess.run([options.peak, "0" if options.cpu_time else str(options.threads)], check=True, capture_output=True,
-                           text=True).stdout.split("\n")
-    peaks = {x.split()[0]: float(x.split()[1]) for x in lines if x}
-    print(f"torch {torch.__version__}, {options.threads} threads, peaks: {peaks}")
+    print(f"torch {torch.__version__}, {options.threads} threads")
     print("| case | type | what | attn ms | torch ms | ratio | GFLOP/s | of peak | MiB |")
     for dtype in (torch.float32, torch.bfloat16):
+        if options.type not in str(dtype):
+            continue
         for D in (64, 128):
             for causal in (False, True):
                 N = options.length
                 name = f"B1 H16 S{N} D{D}" + (" causal" if causal else "")
                 if options.only in name:
-                    case(attn, peaks, options, name, (1, 16, 16, N, N, D), dtype, causal)
+                    case(attn, options, name, (1, 16, 16, N, N, D), dtype, causal)
         if options.only in "decode":
-            decode(attn, peaks, options, dtype, (8, 32, 8, 1, 8192, 128))
-            decode(attn, peaks, options, dtype, (1, 1, 1, 1, 131072, 128))
+            decode(attn, options, dtype, (8, 32, 8, 1, 8192, 128))
+            decode(attn, options, dtype, (1, 1, 1, 1, 131072, 128))
     if options.only in "window":
         window(attn, options)
 
