@@ -1,5 +1,5 @@
-/* cpu_fwd.c: forward, one work item: some tiles of query rows, of the heads that share one key head,
-   and some segments of the keys they see.
+/* cpu_fwd.c: forward, one work item: some tiles of query rows, of the heads that share one key
+   head, and some segments of the keys they see.
 
    Who calls it: cpu_split.c, once per item. The online softmax of Milakov and Gimelshein (2018):
 

@@ -108,8 +108,10 @@ static int limits_of(const attn_graph *g, int at, int negate, attn__limits *to) 
     switch (node->op) {
     case OP_const: return !!node->u.value.i != negate;
     case OP_not: return limits_of(g, arg[0], !negate, to);
-    case OP_le: return negate ? compare(g, arg[1], arg[0], 1, to) : compare(g, arg[0], arg[1], 0, to);
-    case OP_lt: return negate ? compare(g, arg[1], arg[0], 0, to) : compare(g, arg[0], arg[1], 1, to);
+    case OP_le:
+    case OP_lt:
+        return negate ? compare(g, arg[1], arg[0], node->op == OP_le, to)
+                      : compare(g, arg[0], arg[1], node->op == OP_lt, to);
     case OP_and:
     case OP_or: break;
     default: return 0;

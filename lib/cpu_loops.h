@@ -16,7 +16,7 @@
 
 /* -- Products ---------------------------------------------------------------------------------- */
 
-/* What the elements of the factors are: f32; f32 on the left and bf16 on the right; pairs of bf16. */
+/* What the elements of the factors are: f32; f32 on the left and bf16 on the right; pairs. */
 enum kind { KIND_F32, KIND_BF16, KIND_PAIRS };
 
 #ifdef DOT2

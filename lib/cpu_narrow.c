@@ -1,5 +1,5 @@
-/* cpu_narrow.c: forward of a tile whose parts have few rows together: a decoding step, where several
-   heads that share k and v have a row each.
+/* cpu_narrow.c: forward of a tile whose parts have few rows together: a decoding step, where
+   several heads that share k and v have a row each.
 
    Who calls it: cpu_fwd.c. Memory is what such a tile waits for, so k and v are read once, in
    order, where they lie, and the rows of all parts are multiplied together:
