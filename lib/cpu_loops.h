@@ -137,7 +137,8 @@ INLINE void mul_all(float *c, int c_ld, attn__left a, attn__right b, int m, int 
         mul_columns(c + j, c_ld, a, from_column(b, j, kind), m, k, how, NV, kind, ahead);
     }
     for (; NV / 2 >= GROUPS && j + NV / 2 * VL <= n; j += NV / 2 * VL) {
-        mul_columns(c + j, c_ld, a, from_column(b, j, kind), m, k, how, NV > 1 ? NV / 2 : 1, kind, ahead);
+        mul_columns(c + j, c_ld, a, from_column(b, j, kind), m, k, how, NV > 1 ? NV / 2 : 1, kind,
+                    ahead);
     }
     for (; j < n; j += ATTN__LANES) {
         mul_columns(c + j, c_ld, a, from_column(b, j, kind), m, k, how, GROUPS, kind, ahead);

@@ -6,10 +6,10 @@
 
        heads of a group   q  |row|        16 keys at a time: k, transposed in the first cache, is
                              |row|        multiplied at once; then softmax of each part's rows; then
-                             |row|        16 rows of v at a time, as they lie
+                             |row|        32 rows of v at a time, as they lie
 
-   While k is multiplied v is asked for, and while v is, the next tile's k. The sums are those of any
-   other tile, bit for bit: an element's terms are added in order of the keys, from zero.
+   While k is multiplied v is asked for, and while v is, the next tile's k. The sums are those of
+   any other tile, bit for bit: an element's terms are added in order of the keys, from zero.
 
    Whether v is finite shows in the sums: 0 * NaN and 0 * infinity are NaN. Then the tile is done
    again, with v in panels from which these elements are gone. */

@@ -1,7 +1,7 @@
 /* cpu_split.c: forward's work: the list of items, and the merging of what they leave.
 
-   Who calls it: cpu.c. Query tiles of the heads that share a key head are taken together as a chunk,
-   so that a tile of keys is loaded once for all of them:
+   Who calls it: cpu.c. Query tiles of the heads that share a key head are taken together as a
+   chunk, so that a tile of keys is loaded once for all of them:
 
        many rows     |tile|tile|tile|...        up to `wide` tiles
        few rows      |head|head|head|head|      of so many heads that their rows fit a tile
@@ -10,7 +10,7 @@
                    ---------------------------------------
        result      ((0 merged with 1) merged with 2) ... , then the sink
 
-   A segment is SEGMENT keys, counted from the sequence's first key, whatever the call's other sizes.
+   A segment is SEGMENT keys, counted from the sequence's first one, whatever the other sizes.
    Where there are chunks enough for the threads, an item is a chunk with all its segments, which it
    merges as it goes. Otherwise segments are items too: they leave their states in the workspace,
    and a second list of items merges them, in the same order. So which way is taken shows in no bit.
@@ -70,8 +70,8 @@ void attn__fold_row(const attn__cpu_plan *plan, const attn__state *to, const att
     }
 }
 
-/* A row that saw nothing has out 0 and its sink as LSE, also if the sink is no number. Adding 0 makes
-   +0 of -0, which depends on what was masked beside the row. */
+/* A row that saw nothing has out 0 and its sink as LSE, also if the sink is no number. Adding 0
+   makes +0 of -0, which depends on what was masked beside the row. */
 void attn__finish_row(const attn__tile *t, int64_t h, int64_t row, const attn__state *state,
                       int i) {
     const attn__problem *const p = t->run->p;

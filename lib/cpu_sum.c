@@ -1,7 +1,7 @@
 /* cpu_sum.c: the products of a tile, without what nothing is visible of.
 
-   Who calls it: cpu_fwd and cpu_bwd. Where rows have limits, the tile is worked on in strips of LANES
-   rows, each from its first visible column to its last, in steps of LANES:
+   Who calls it: cpu_fwd and cpu_bwd. Where rows have limits, the tile is worked on in strips of
+   LANES rows, each from its first visible column to its last, in steps of LANES:
 
        +---------------+      rows:  dots      the strip's columns alone
        |####           |             sum_rows  the same, as terms of the strip's sums

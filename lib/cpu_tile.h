@@ -82,9 +82,9 @@ typedef struct attn__tile_ops {
        right factor is. */
     void (*mul_few)(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                     enum attn__mul how, int bf16, attn__ahead *ahead);
-    /* The same for bf16 on both sides, two by two along k: an element of a is a[i][2l], a[i][2l + 1], one of b is
-       b[2l][j], b[2l + 1][j], the first in the low half; k counts pairs. Sums are f32; numbers and
-       sums below 2^-126 count as 0. NULL where the processor cannot. */
+    /* The same for bf16 on both sides, two by two along k: an element of a is a[i][2l],
+       a[i][2l + 1], one of b is b[2l][j], b[2l + 1][j], the first in the low half; k counts pairs.
+       Sums are f32; numbers and sums below 2^-126 count as 0. NULL where the processor cannot. */
     void (*mul_pairs)(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                       enum attn__mul how);
     /* to[n] = bf16 of x[n], to nearest even; `to` may be x; n a multiple of LANES. NULL together

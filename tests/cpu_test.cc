@@ -635,8 +635,9 @@ TEST_CASE("cpu: every tile table gives nearly the same, and a row whatever its n
                 std::fill(row.begin(), row.end(), 0.0f);
                 for (const int from : {0, 100}) { /* in two goes */
                     const attn__right rest{&b[static_cast<size_t>(from) * 128], 128, ATTN__LANES};
-                    ops.mul(row.data(), 128, {&a[i * 170 + static_cast<size_t>(from)], 170, 1}, rest,
-                            m, 112, from ? 70 : 100, MUL_CONTINUE);
+                    const float *const left = &a[i * 170 + static_cast<size_t>(from)];
+                    ops.mul(row.data(), 128, {left, 170, 1}, rest, m, 112, from ? 70 : 100,
+                            MUL_CONTINUE);
                 }
                 for (size_t e = 0; e < static_cast<size_t>(m); e++) {
                     REQUIRE(memcmp(&row[e * 128], &whole[(i + e) * 128], 112 * 4) == 0);

@@ -67,7 +67,8 @@ plant() { # plant NAME FILE SCRIPT
 }
 
 # Of the device under test.
-plant mask-off-by-one cpu_score.c 's/t->seq.q0 + row, s, out/t->seq.q0 + row + 1, s, out/'
+plant mask-off-by-one cpu_score.c 's/t->seq.q0 + t->r0, t->rows);/t->seq.q0 + t->r0 + 1, t->rows);/'
+plant limit-off-by-one cpu_limits.c 's/: rest + 1;/: rest;/'
 plant class-off-by-one cpu_bwd.c 's/LEAF_k, k, k + t->n - 1);/LEAF_k, k, k - 1);/'
 plant dropped-rescale cpu_fwd.c 's/if (corr != 1)/if (corr > 1)/'
 plant swapped-head cpu_score.c 's|t->hk = h / (p->H / p->HK)|t->hk = h % p->HK|'
@@ -75,9 +76,7 @@ plant group-cut-short cpu_bwd.c 's/h < (hk + 1) \* group/h < hk * group + (group
 plant dropout-off-by-one cpu_score.c \
     's/seq.k0 + t->c0, t->n, keep)/seq.k0 + t->c0 + 1, t->n, keep)/'
 plant dropout-factor cpu_score.c 's/keep\[j\] ? p->drop_factor \*/keep[j] ? 1 */'
-plant lse-without-sink cpu_fwd.c \
-    's/+ log((double)l);/+ log((double)l - (p->sink.type ? exp(LSE_SINK - (double)r->m[i]) : 0));/
-     s/LSE_SINK/attn__get(attn__at(\&p->sink, 0, t->h, 0), p->sink.type)/'
+plant lse-without-sink cpu_split.c 's/top + log(sum));/top + log(l * by));/'
 plant dlse-forgotten cpu_bwd.c 's/if (p->dlse.type)/if (p->dlse.type \&\& t->r0 > 1000000)/'
 plant dsink-sign cpu_bwd.c 's/dsink -= exp/dsink += exp/'
 plant delta-of-one-column cpu_bwd.c 's/d < p->DV; d++/d < p->DV - 1; d++/'
@@ -88,9 +87,9 @@ plant value-scale-forgotten cpu_score.c \
 plant scale-block-per-tile cpu_score.c 's/p, t->b, t->h, c0 + j)/p, t->b, t->h, j)/'
 plant lists-shifted cpu_score.c 's/index \* p->block_n - t->c0/index * p->block_n + 1 - t->c0/'
 plant origin-of-heads cpu_score.c 's/(int32_t)(p->h0 + h)/(int32_t)h/'
-plant nan-through-the-mask cpu_fwd.c 's/if (plan->ops->finite(t->v, .*))/if (t->n > 0)/'
-plant nan-through-the-mask-backward cpu_bwd.c 's/^    attn__drop_wild(x, ld, rows);$//'
-plant last-rows-left-out cpu_fwd.c 's/r->o, r->rows);/r->o, r->rows - (r->rows == BM));/'
+plant nan-through-the-mask cpu_fwd.c 's/^        attn__find_wild(t, wild);$//'
+plant nan-through-the-mask-backward cpu_bwd.c 's/^    attn__drop_wild(panels, size, pairs);$//'
+plant last-rows-left-out cpu_fwd.c 's/r->h, r->r0 + i, &r->all/r->h, r->r0 + i - (i == BM - 1), \&r->all/'
 
 # Of what the oracle shares, where the second opinion must see it.
 plant derivative-sign expr_grad.c 's/sum(t, d\[0\], minus(t, d\[1\]))/sum(t, d[0], d[1])/'

@@ -4,8 +4,8 @@
 
    Defaults: true 4096 64 16 1 0 f32 both; way: forward, backward or both.
 
-   Prints the best of several runs by the wall's clock, one thread's by its CPU time, forward and backward, in GFLOP/s of the plan's own count, which
-   is that of visible pairs. To build:
+   Prints the best of several runs by the wall's clock, one thread's by its CPU time, in GFLOP/s of
+   the plan's own count, which is that of visible pairs. To build:
 
        cc -O2 -Ilib tests/bench/cpu_bench.c libattn.a -lm -ldl -lpthread -o cpu_bench */
 #define _POSIX_C_SOURCE 200809L
