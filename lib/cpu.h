@@ -86,8 +86,8 @@ typedef struct attn__cpu_plan {
     int64_t state_floats;     /* room for states of segments */
     int64_t q_tiles, k_tiles; /* room for tiles of all sequences */
     size_t vm_bytes[PROGRAMS], thread_bytes;
-    size_t at_q_start, at_k_start, at_item_start, at_c, at_dq, at_dsink, at_sums,
-        at_states, at_threads; /* in the workspace */
+    size_t at_q_start, at_k_start, at_item_start, at_c, at_dq, at_dsink, at_sums, at_states,
+        at_threads; /* in the workspace */
 } attn__cpu_plan;
 
 /* One run. */
@@ -101,11 +101,11 @@ typedef struct attn__cpu_run {
     int segments, pieces;       /* of the longest sequence; parts of them that are work items */
     int64_t first_chunk;        /* the chunk whose states come first */
     float *states;
-    int one_pass;               /* backward: items have all tiles of a key head */
-    float *dq;                  /* [threads][H / HK][NQ][ldd] */
-    float *c;                   /* [B][H][TQ]: dO.O - dLSE */
-    double *dsink;              /* [H * tiles of queries] */
-    double *sums;               /* [chunks][size] */
+    int one_pass;  /* backward: items have all tiles of a key head */
+    float *dq;     /* [threads][H / HK][NQ][ldd] */
+    float *c;      /* [B][H][TQ]: dO.O - dLSE */
+    double *dsink; /* [H * tiles of queries] */
+    double *sums;  /* [chunks][size] */
     char *threads;
 } attn__cpu_run;
 
@@ -113,7 +113,7 @@ typedef struct attn__cpu_run {
 typedef struct attn__walk {
     attn__box box;
     attn__run runs[RUNS];
-    int n, e;   /* runs, the one at hand */
+    int n, e;        /* runs, the one at hand */
     int32_t at, end; /* how far attn__runs has come, and is to come */
 } attn__walk;
 
@@ -121,8 +121,8 @@ typedef struct attn__walk {
    row sees: m is -inf. A row that is NaN has a NaN l. Elements of o that visible elements of v made
    infinite or NaN are so. */
 typedef struct attn__state {
-    float *o;      /* [rows][ldv] */
-    float *m, *l;  /* [rows] */
+    float *o;     /* [rows][ldv] */
+    float *m, *l; /* [rows] */
 } attn__state;
 
 /* A tile of queries and what a forward item keeps of it from key tile to key tile. */
@@ -150,29 +150,29 @@ typedef struct attn__chunk {
 /* A thread's part of the workspace. */
 typedef struct attn__scratch {
     void *vm[PROGRAMS];
-    const void **out;  /* the machine's results for a row */
-    float *strip;      /* [LANES][larger of ldd, ldv] */
-    float *q;          /* forward: [rows of all parts][ldd]; backward: [BM][ldd] */
-    float *kt;         /* panels of keys [BN / LANES][ldd][LANES] */
-    float *v;          /* forward: panels of v [ldv / LANES][BN][LANES]; backward: [BN][ldv]: dv */
-    float *s;          /* [BM][LDS]: scores, then p */
-    int32_t *block;    /* [BM][BN]: with block lists, a mask for each of their rows */
-    attn__part *part;  /* [parts] (forward, and so what follows) */
+    const void **out; /* the machine's results for a row */
+    float *strip;     /* [LANES][larger of ldd, ldv] */
+    float *q;         /* forward: [rows of all parts][ldd]; backward: [BM][ldd] */
+    float *kt;        /* panels of keys [BN / LANES][ldd][LANES] */
+    float *v;         /* forward: panels of v [ldv / LANES][BN][LANES]; backward: [BN][ldv]: dv */
+    float *s;         /* [BM][LDS]: scores, then p */
+    int32_t *block;   /* [BM][BN]: with block lists, a mask for each of their rows */
+    attn__part *part; /* [parts] (forward, and so what follows) */
     attn__state state[2]; /* of all parts */
-    float *row_scale;  /* of all parts */
-    float *wild;       /* [rows of all parts][ldv] */
-    float *sum;        /* [BM][ldv]: p v */
-    float *o;          /* [BM][ldv]: dO (backward, and so what follows) */
-    float *q_panels;   /* [ldd / LANES][BM][LANES] as factor of dk */
-    float *o_panels;   /* [ldv / LANES][BM][LANES] as factor of dv */
-    float *vt;         /* panels of keys [BN / LANES][ldv][LANES] */
-    float *k;          /* [BN][ldd]: dk being summed */
-    float *kb;         /* panels of k [ldd / LANES][BN][LANES] as factor of dq */
-    float *dq;         /* [BM][ldd] */
-    float *g;          /* [BM][BN / 2]: pairs along keys of what follows in dp */
-    float *dp;         /* [BM][LDS]: dO v, then d loss / d (q . k) */
-    float *q_pairs;    /* [BM][ldd / 2]: q and dO where they are multiplied as pairs, else */
-    float *dout_pairs; /* [BM][ldv / 2]  q and o themselves */
+    float *row_scale;     /* of all parts */
+    float *wild;          /* [rows of all parts][ldv] */
+    float *sum;           /* [BM][ldv]: p v */
+    float *o;             /* [BM][ldv]: dO (backward, and so what follows) */
+    float *q_panels;      /* [ldd / LANES][BM][LANES] as factor of dk */
+    float *o_panels;      /* [ldv / LANES][BM][LANES] as factor of dv */
+    float *vt;            /* panels of keys [BN / LANES][ldv][LANES] */
+    float *k;             /* [BN][ldd]: dk being summed */
+    float *kb;            /* panels of k [ldd / LANES][BN][LANES] as factor of dq */
+    float *dq;            /* [BM][ldd] */
+    float *g;             /* [BM][BN / 2]: pairs along keys of what follows in dp */
+    float *dp;            /* [BM][LDS]: dO v, then d loss / d (q . k) */
+    float *q_pairs;       /* [BM][ldd / 2]: q and dO where they are multiplied as pairs, else */
+    float *dout_pairs;    /* [BM][ldv / 2]  q and o themselves */
 } attn__scratch;
 
 /* A tile of one head: query rows r0.. and keys c0.. of a sequence; and its row at hand. */
@@ -183,13 +183,13 @@ typedef struct attn__tile {
     attn__seq seq;
     int64_t b, h, hk;
     int r0, rows, c0, n;
-    int which;             /* PROGRAM_ */
-    int columns[PROGRAMS]; /* the machine knows the tile's columns */
-    int block_rows;        /* rows of a block list that meet the tile; 0: no block lists */
-    float *row_scale;      /* [rows] */
-    float *s;              /* [rows][LDS]: the tile's rows in x.s */
-    int bounded;           /* rows see keys begin..end of the tile at most */
-    uint8_t first[BM], last[BM];                   /* these, by row */
+    int which;                   /* PROGRAM_ */
+    int columns[PROGRAMS];       /* the machine knows the tile's columns */
+    int block_rows;              /* rows of a block list that meet the tile; 0: no block lists */
+    float *row_scale;            /* [rows] */
+    float *s;                    /* [rows][LDS]: the tile's rows in x.s */
+    int bounded;                 /* rows see keys begin..end of the tile at most */
+    uint8_t first[BM], last[BM]; /* these, by row */
     uint8_t group_first[BM / LANES], group_last[BM / LANES]; /* of LANES rows, multiples of LANES */
     float own_scale[BM];
     float *dq;  /* [NQ][ldd]: sums of dq of this head, or NULL */

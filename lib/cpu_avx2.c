@@ -10,15 +10,15 @@
 #pragma GCC target("avx2,fma")
 #endif
 
-#define VL               8
-#define MR               6
-#define NV               2
-#define FMA(a, b, c)     _mm256_fmadd_ps(a, b, c)
-#define LARGER(a, b)     _mm256_max_ps(a, b)
-#define TIMES_2_TO(y, n) times_2_to(y, n)
+#define VL                 8
+#define MR                 6
+#define NV                 2
+#define FMA(a, b, c)       _mm256_fmadd_ps(a, b, c)
+#define LARGER(a, b)       _mm256_max_ps(a, b)
+#define TIMES_2_TO(y, n)   times_2_to(y, n)
 #define TIMES_2_DOWN(y, n) times_2_down(y, n)
-#define OPS              attn__ops_avx2
-#define OPS_NAME         "avx2"
+#define OPS                attn__ops_avx2
+#define OPS_NAME           "avx2"
 #include "cpu_loops.h"
 
 #if defined(__clang__)

@@ -49,10 +49,10 @@ int attn__cpu_choose(const attn__tile_ops **ops) {
 #define MR           4
 #define NV           2
 #endif
-#define LARGER(a, b)     choose((a) > (b), a, b)
-#define TIMES_2_TO(y, n) times_2_to(y, n)
+#define LARGER(a, b)       choose((a) > (b), a, b)
+#define TIMES_2_TO(y, n)   times_2_to(y, n)
 #define TIMES_2_DOWN(y, n) times_2_down(y, n)
-#define VL               4
-#define OPS              attn__ops_base
-#define OPS_NAME         "base"
+#define VL                 4
+#define OPS                attn__ops_base
+#define OPS_NAME           "base"
 #include "cpu_loops.h"

@@ -176,17 +176,17 @@ typedef float tv __attribute__((vector_size(TV * 4)));
 typedef uint32_t tu __attribute__((vector_size(TV * 4)));
 
 #if VL >= 8
-#define BOTH(a, b)      __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7)
-#define LOW(a, b)       __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
-#define HIGH(a, b)      __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
-#define LOW_TWO(a, b)   __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
-#define HIGH_TWO(a, b)  __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+#define BOTH(a, b)     __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7)
+#define LOW(a, b)      __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
+#define HIGH(a, b)     __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
+#define LOW_TWO(a, b)  __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
+#define HIGH_TWO(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
 #else
-#define BOTH(a, b)      (a)
-#define LOW(a, b)       __builtin_shufflevector(a, b, 0, 4, 1, 5)
-#define HIGH(a, b)      __builtin_shufflevector(a, b, 2, 6, 3, 7)
-#define LOW_TWO(a, b)   __builtin_shufflevector(a, b, 0, 1, 4, 5)
-#define HIGH_TWO(a, b)  __builtin_shufflevector(a, b, 2, 3, 6, 7)
+#define BOTH(a, b)     (a)
+#define LOW(a, b)      __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define HIGH(a, b)     __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#define LOW_TWO(a, b)  __builtin_shufflevector(a, b, 0, 1, 4, 5)
+#define HIGH_TWO(a, b) __builtin_shufflevector(a, b, 2, 3, 6, 7)
 #endif
 
 INLINE v4 load4(const char *at) {

@@ -27,7 +27,9 @@ typedef struct narrow {
     uint8_t nan[NARROW];
 } narrow;
 
-static int least(int a, int b) { return a < b ? a : b; }
+static int least(int a, int b) {
+    return a < b ? a : b;
+}
 
 /* Rows of k or v from local key `key` on, at most BN, to be asked for in `terms` terms. */
 static attn__ahead ahead_of(const attn__tile *t, const attn__view *view, int key, int64_t terms) {
@@ -93,17 +95,15 @@ static int sum_in_place(attn__tile *t, const narrow *x) {
     const attn__cpu_plan *const plan = t->run->plan;
     const int64_t row = t->seq.k_row + t->c0, step = p->v.st[2];
     const int bf16 = p->v.type == ATTN_BF16;
-    const char *const v = attn__direct(&p->v, t->seq.kb, t->hk, row,
-                                       bf16 ? ATTN_BF16 : ATTN_F32, LANES);
+    const char *const v =
+        attn__direct(&p->v, t->seq.kb, t->hk, row, bf16 ? ATTN_BF16 : ATTN_F32, LANES);
     if (!v || plan->pairs || step < 0 || step > INT32_MAX) {
         return 0;
     }
     memset(t->x.sum, 0, (size_t)(x->rows * plan->ldv) * sizeof *t->x.sum);
-    attn__ahead ahead =
-        ahead_of(t, &p->k, t->c0 + BN, terms_of(x->rows, plan->ldv, t->n));
+    attn__ahead ahead = ahead_of(t, &p->k, t->c0 + BN, terms_of(x->rows, plan->ldv, t->n));
     for (int l = 0; l < t->n; l += V_STEP) {
-        plan->ops->mul_few(t->x.sum, plan->ldv,
-                           (attn__left){t->x.s + x->at * LDS + l, LDS, 1},
+        plan->ops->mul_few(t->x.sum, plan->ldv, (attn__left){t->x.s + x->at * LDS + l, LDS, 1},
                            (attn__right){v + l * step * p->v.bytes, (int)step, LANES}, x->rows,
                            plan->ldv, least(V_STEP, t->n - l), MUL_CONTINUE, bf16, &ahead);
     }

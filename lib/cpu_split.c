@@ -22,7 +22,7 @@
 
 enum {
     PER_THREAD = 4, /* items that each thread is to have at least */
-    MERGE_ROWS = 4 /* rows of an item that merges */
+    MERGE_ROWS = 4  /* rows of an item that merges */
 };
 static const int64_t most_state_floats = 8 << 20; /* 32 MiB */
 
@@ -39,7 +39,9 @@ attn__state attn__state_at(const attn__cpu_plan *plan, float *states, int segmen
     return (attn__state){o + (int64_t)at * plan->ldv, m + at, m + rows + at};
 }
 
-static float exp_f32(float x) { return (float)exp((double)x); }
+static float exp_f32(float x) {
+    return (float)exp((double)x);
+}
 
 /* The larger m stays; what is not finite in o stays so. */
 void attn__fold_row(const attn__cpu_plan *plan, const attn__state *to, const attn__state *from,
@@ -95,8 +97,7 @@ void attn__finish_row(const attn__tile *t, int64_t h, int64_t row, const attn__s
         }
     }
     if (p->lse.type) {
-        attn__set(attn__at(&p->lse, t->seq.qb, h, at), p->lse.type,
-                  empty ? sink : top + log(sum));
+        attn__set(attn__at(&p->lse, t->seq.qb, h, at), p->lse.type, empty ? sink : top + log(sum));
     }
     attn__store_rows(&p->o, t->seq.qb, h, at, o, 1);
 }
@@ -130,8 +131,8 @@ static int64_t most_rows(const attn__cpu_run *run) {
 }
 
 static float *states_of(const attn__cpu_run *run, int64_t chunk) {
-    return run->states + (chunk - run->first_chunk) * run->segments *
-                             state_floats(run->plan, most_rows(run));
+    return run->states +
+           (chunk - run->first_chunk) * run->segments * state_floats(run->plan, most_rows(run));
 }
 
 static void piece_item(void *arg, int64_t at, int thread) {
@@ -165,8 +166,7 @@ static void merge_item(void *arg, int64_t at, int thread) {
         const int64_t row = tiles == 1 ? in : (int64_t)(x.first % tiles) * BM + i;
         const attn__state all = attn__state_at(run->plan, states_of(run, chunk), 0, rows, 0);
         for (int e = 1; e < run->segments; e++) {
-            const attn__state more =
-                attn__state_at(run->plan, states_of(run, chunk), e, rows, 0);
+            const attn__state more = attn__state_at(run->plan, states_of(run, chunk), e, rows, 0);
             attn__fold_row(run->plan, &all, &more, i);
         }
         attn__finish_row(&t, h, row, &all, i);

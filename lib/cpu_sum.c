@@ -18,7 +18,9 @@ static product *product_of(const attn__tile *t, int pairs) {
     return pairs ? t->run->plan->ops->mul_pairs : t->run->plan->ops->mul;
 }
 
-static int least(int a, int b) { return a < b ? a : b; }
+static int least(int a, int b) {
+    return a < b ? a : b;
+}
 
 void attn__sum_dots(const attn__tile *t, float *to, const float *rows, const float *columns,
                     int64_t n, int pairs) {

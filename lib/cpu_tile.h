@@ -64,10 +64,10 @@ typedef struct attn__right {
 enum { ATTN__TERMS = 16 };
 typedef struct attn__ahead {
     const char *at;
-    int64_t step;       /* bytes from row to row */
+    int64_t step;        /* bytes from row to row */
     int row_bytes, rows; /* of a row; rows left */
-    int done;           /* bytes of the row at hand */
-    int lines;          /* of 64 bytes, each time */
+    int done;            /* bytes of the row at hand */
+    int lines;           /* of 64 bytes, each time */
 } attn__ahead;
 
 /* c = the sum; c = c + the sum; the sum's first term is c. */

@@ -15,8 +15,8 @@
 #define LOOP_LANES UNROLL for (int g = 0; g < GROUPS; g++)
 
 enum {
-    GROUPS = ATTN__LANES / VL,       /* vectors that hold the 16 lanes of a sum */
-    SIDE = GROUPS < 4 ? 4 : GROUPS   /* most vectors that are worked on side by side */
+    GROUPS = ATTN__LANES / VL,     /* vectors that hold the 16 lanes of a sum */
+    SIDE = GROUPS < 4 ? 4 : GROUPS /* most vectors that are worked on side by side */
 };
 
 typedef float vf __attribute__((vector_size(VL * 4)));

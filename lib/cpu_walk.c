@@ -36,8 +36,8 @@ int attn__walk_next(attn__walk *w, const attn__tile *t, int c, int *class_) {
             }
         }
         w->e = 0;
-        w->n = attn__runs(&v->graph, v->mask, &w->box, t->seq.k0, w->end, BN, &w->at, w->runs,
-                          RUNS);
+        w->n =
+            attn__runs(&v->graph, v->mask, &w->box, t->seq.k0, w->end, BN, &w->at, w->runs, RUNS);
         if (w->n <= 0) {
             w->n = 0;
             return t->seq.nk;

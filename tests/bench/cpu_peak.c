@@ -57,8 +57,8 @@ static double now(void) {
         }                                                                                          \
         return 2.0 * n * CHAINS * STEPS;                                                           \
     }                                                                                              \
-    features static inline __attribute__((always_inline)) double places_##n(job *j,                \
-                                                                            const int places) {    \
+    features static inline                                                                         \
+        __attribute__((always_inline)) double places_##n(job *j, const int places) {               \
         v##n sum[8] = {{0}};                                                                       \
         const size_t part = BYTES / 4 / (size_t)places, step = (size_t)(8 / places * n);           \
         for (size_t i = 0; i < part; i += step) {                                                  \
@@ -72,9 +72,15 @@ static double now(void) {
         }                                                                                          \
         return (double)BYTES;                                                                      \
     }                                                                                              \
-    features static double read_##n##_1(job *j) { return places_##n(j, 1); }                       \
-    features static double read_##n##_2(job *j) { return places_##n(j, 2); }                       \
-    features static double read_##n##_4(job *j) { return places_##n(j, 4); }
+    features static double read_##n##_1(job *j) {                                                  \
+        return places_##n(j, 1);                                                                   \
+    }                                                                                              \
+    features static double read_##n##_2(job *j) {                                                  \
+        return places_##n(j, 2);                                                                   \
+    }                                                                                              \
+    features static double read_##n##_4(job *j) {                                                  \
+        return places_##n(j, 4);                                                                   \
+    }
 
 #if defined(__x86_64__)
 LOOPS(16, __attribute__((target("avx512f"))))
