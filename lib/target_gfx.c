@@ -6,13 +6,8 @@
    kernel: tools/budget.txt; keys of a step are as many as leave none spilled. */
 #include "target.h"
 
-static const attn__tile_row gfx90a_tiles[] = {
+static const attn__tile_row gfx9_tiles[] = {
     {2, 64, {128, 64, 4, 1}},
-    {2, 256, {128, 32, 4, 1}},
-    {4, 256, {128, 32, 4, 1}},
-};
-static const attn__tile_row gfx942_tiles[] = {
-    {2, 128, {128, 64, 4, 1}},
     {2, 256, {128, 32, 4, 1}},
     {4, 256, {128, 32, 4, 1}},
 };
@@ -23,11 +18,11 @@ const attn__target attn__gfx90a = {.name = "gfx90a",
                                    .units = 104,
                                    .xcds = 1,
                                    .shared = 64 << 10,
-                                   .tiles = gfx90a_tiles};
+                                   .tiles = gfx9_tiles};
 const attn__target attn__gfx942 = {.name = "gfx942",
                                    .compiler = "hiprtc",
                                    .lanes = 64,
                                    .units = 304,
                                    .xcds = 8,
                                    .shared = 64 << 10,
-                                   .tiles = gfx942_tiles};
+                                   .tiles = gfx9_tiles};
