@@ -16,8 +16,9 @@
        time ->     A        B                   A        B
        matrix      |  q.k n |          | p.v n  | q.k n+1|
        other       |        | softmax n|        |        | softmax n+1
-       load        | V n+S-1 ..........| .......|
-                            | K n+S ............|
+       load, S = 1 | V n ...|                   | V n+1 .|
+                            | K n+1 ............|        | K n+2 ...
+       S = 2: each may fly a whole step longer; S = 3: two
 
    Behind the last block loads fill zeros, so that a wait is always for all but the 2 S - 2 youngest
    loads. Where loads pass through registers, ring_land ends them behind the product that hid
