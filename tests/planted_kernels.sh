@@ -104,9 +104,9 @@ plant v-of-next-stage sched/multistage.h 's/tile_pv(o, &pp, stage)/tile_pv(o, \&
 plant k-of-wrong-stage sched/multistage.h \
     's/ring_load(&hold_k, RING_K, stage,/ring_load(\&hold_k, RING_K, before,/' emu:sm_80
 plant k-block-twice sched/multistage.h \
-    's/block_row(block\[STAGES\], &k_from)/block_row(block[0], \&k_from)/'
-plant mask-of-first-block-only sched/multistage.h 's/if (!(block\[0\] & 1))/if (block[0] == 0)/'
-plant dropout-of-other-keys sched/multistage.h 's/seed, k0, &s)/seed, k0 + 2, \&s)/'
+    's/block_row(block\[STAGES\], &from.k)/block_row(block[0], \&from.k)/'
+plant mask-of-first-block-only sched/multistage.h 's/if (!(block & 1))/if (block == 0)/'
+plant dropout-of-other-keys sched/multistage.h 's/dropout_seed(p), k0, s)/dropout_seed(p), k0 + 2, s)/'
 
 # Of softmax and what is around it.
 plant dropped-rescale core/softmax.h \
