@@ -172,7 +172,7 @@ static int write_all(int file, const void *from, size_t n) {
 
 /* 0 and *code, if the entry is ours and whole. */
 static int read_entry(const char *path, void **code, size_t *bytes) {
-    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat s;
     head h;
     if (file < 0) {

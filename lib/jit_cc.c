@@ -61,7 +61,9 @@ static void word(command *c, const char *w) {
     c->argv[c->n] = NULL;
 }
 
-/* Runs it with both outputs to a file. The exit status; -1: it could not be started. */
+/* Runs it with both outputs to a file. The exit status; -1: it could not be started. A program that
+   ignores its children, or waits for them elsewhere, leaves no status here: 0, and what the
+   command wrote tells. */
 static int run(const command *c, const char *log) {
     posix_spawn_file_actions_t actions;
     pid_t child;
@@ -76,8 +78,8 @@ static int run(const command *c, const char *log) {
         return -1;
     }
     while (waitpid(child, &status, 0) < 0) {
-        if (errno != EINTR) { /* the program ignores its children: no status */
-            return -1;
+        if (errno != EINTR) {
+            return 0;
         }
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
@@ -221,7 +223,7 @@ static int compile_in(const attn__job *job, const char *base, void **code, size_
     word(&c, "-o");
     word(&c, out);
     const int status = run(&c, log);
-    if (status != 0) {
+    if (status != 0 || access(out, R_OK) != 0) {
         void *text = NULL;
         size_t n = 0;
         read_file(log, &text, &n);

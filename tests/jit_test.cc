@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -154,6 +155,10 @@ TEST_CASE("code is what the text says, and is found again") {
     REQUIRE(unlink(path.c_str()) == 0);
     REQUIRE(symlink((here.path + "/elsewhere").c_str(), path.c_str()) == 0);
     CHECK(code_of(job_of(small)) == code);
+    REQUIRE(unlink(path.c_str()) == 0);
+    REQUIRE(mkfifo(path.c_str(), 0600) == 0); /* which nobody writes to */
+    CHECK(code_of(job_of(small)) == code);
+    CHECK(read(path) == entry);
 
     /* A folder that others may write to holds nothing of ours. */
     write(path, head + planted);
@@ -192,6 +197,27 @@ TEST_CASE("processes may race") {
         CHECK(status == 0);
     }
     CHECK(here.files() == 1);
+}
+
+TEST_CASE("a program may ignore its children, or wait for all of them") {
+    const folder here;
+    setenv("ATTN_CACHE", "none", 1);
+    void (*const reap)(int) = [](int) {
+        while (waitpid(-1, nullptr, WNOHANG) > 0) {
+        }
+    };
+    for (void (*const handler)(int) : {SIG_IGN, reap}) {
+        const auto before = signal(SIGCHLD, handler);
+        const std::string code = code_of(job_of(small));
+        const attn__job broken = job_of("int answer = nothing_of_that_name;\n");
+        void *none = nullptr;
+        size_t n = 0;
+        const int status = attn__jit(&broken, key_of(broken).c_str(), &none, &n);
+        signal(SIGCHLD, before);
+        CHECK(code.size() > 1000);
+        CHECK(status == ATTN_DRIVER);
+        CHECK(std::strstr(attn_error(), "nothing_of_that_name") != nullptr);
+    }
 }
 
 TEST_CASE("what cannot be compiled is said") {
