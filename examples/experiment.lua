@@ -1,7 +1,7 @@
 -- experiment.lua: a score nobody has named. A learned table of distances is composed with ALiBi
 -- and a window, and trained by plain gradient steps towards the output of a hidden table.
 --
---   luajit examples/experiment.lua            DEV=name: another device than the fastest
+--   luajit examples/experiment.lua            DEV=ref: another device that has backward
 package.path = (arg[0]:match '^(.*/)' or './') .. '../lua/?.lua;' .. package.path
 local attn = require 'attn'
 

@@ -1,5 +1,5 @@
--- examples_test.lua: the five-step ladder: each is short, runs, and prints what stands in it; and
--- the experiment.
+-- examples_test.lua: the five-step ladder: each is short, runs, and prints what stands in it; the
+-- quickstart; the experiment.
 
 local here = arg[0]:match '^(.*/)' or './'
 package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path
@@ -16,8 +16,8 @@ local function promise(text)
     return table.concat(lines, '\n') .. '\n'
 end
 
--- Runs the file as `luajit path` would and returns what it prints.
-local function output(path)
+-- Runs the file as `DEV=device luajit path` would and returns what it prints.
+local function output(path, device)
     local parts = {}
     local function write(...)
         for i = 1, select('#', ...) do
@@ -27,6 +27,9 @@ local function output(path)
     local env = setmetatable({
         arg = {[0] = path},
         io = setmetatable({write = write}, {__index = io}),
+        os = setmetatable({getenv = function(name)
+            return name == 'DEV' and device or name ~= 'DEV' and os.getenv(name) or nil
+        end}, {__index = os}),
         print = function(...)
             write((...), '\n')
         end,
@@ -46,6 +49,15 @@ for _, name in ipairs {'1_tensor', '2_causal', '3_variant', '4_gradient', '5_pic
         t.equal(output(path), promise(text))
     end)
 end
+
+test('quickstart: a device without backward is judged by its forward', function(t)
+    local all, forward = output(folder .. 'quickstart.lua'),
+        output(folder .. 'quickstart.lua', 'emu:sm_80')
+    t.equal(select(2, all:gsub('right\n', '')), 5)
+    t.equal(select(2, forward:gsub('right\n', '')), 2)
+    t.ok(forward:find('gradients: device emu:sm_80 has no backward', 1, true))
+    t.ok(not all:find 'gradients:')
+end)
 
 test('experiment: the loss falls', function(t)
     local losses = {}
