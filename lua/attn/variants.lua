@@ -7,7 +7,8 @@
 -- A variant is {handle, text, symbols, captures, axes}: the library's frozen variant, its canonical
 -- text and what it reads; by name, the values of that: tensors, parameters, or numbers of
 -- parameters that were made inside a function; and for tensors of ready-made variants which size of
--- the call each axis must have (false: any). Where two parts of a composition read different things under one name, the later one is renamed in its
+-- the call each axis must have (false: any). Where two parts of a composition read different things
+-- under one name, the later one is renamed in its
 -- text:
 --
 --     {bias(a), bias(b)}     s + bias[..]  and  s + bias[..]   ->   s + bias[..] + bias_2[..]
@@ -245,11 +246,11 @@ local function alive_value(value, device, name)
         fail('INVALID', 'captures.' .. name, ('captures.%s was freed, and the variant reads it')
             :format(name))
     end
-    return device and on_device(value, device, name) or value
+    return device and on_device(value, device, name) or tensor.on_host(value)
 end
 
--- What the variant reads as the library takes it: {array, n}; device: of the call, nil where any
--- will do; grads: tensors by name. The table keeps alive what the array points to.
+-- What the variant reads as the library takes it: {array, n}; device: of the call, nil for the
+-- host's memory; grads: tensors by name. The table keeps alive what the array points to.
 function M.bind(variant, device, grads)
     local list, n = variant.symbols, 0
     if #list == 0 then
