@@ -29,6 +29,10 @@ static const struct kind {
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
+/* Each host thread has up to 512 fibers with a guard page, two mappings a fiber; Linux gives a
+   process 65,530 of them. */
+enum { MOST_THREADS = 32 };
+
 struct attn__chip {
     const struct kind *kind;
     attn__target target; /* that of the real chip, but for who compiles */
@@ -82,7 +86,8 @@ static int emu_open(const char *device, attn__chip **chip) {
     c->target.emulated = k->chip;
     c->target.units = k->units;
     c->target.shared = k->shared;
-    const int status = attn__pool_new(attn__cores(), &c->pool);
+    const int cores = attn__cores();
+    const int status = attn__pool_new(cores < MOST_THREADS ? cores : MOST_THREADS, &c->pool);
     if (status < 0) {
         free(c);
         return status;
