@@ -126,6 +126,11 @@ static int bind_tensor(const place *at, const attn_tensor *t, int planning, attn
         }
         return bind_number(at, attn__get(element, type), to);
     }
+    if (at->device && at->device->driver && (uintptr_t)data % (unsigned)attn__type_bytes(type)) {
+        return attn__fail(ATTN_LAYOUT, at->arg,
+                          "%s lies at %p; device %s allows multiples of %d bytes", at->arg,
+                          (const void *)data, at->device->name, attn__type_bytes(type));
+    }
     to->type = type;
     to->data = data;
     return ATTN_OK;

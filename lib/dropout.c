@@ -46,6 +46,10 @@ int attn__dropout_in(const attn_device *device, const attn_call *call, int plann
     p->offset = call->offset;
     p->seed = call->seed;
     p->has_seed_at = call->seed_at != NULL;
+    if (!planning && (uintptr_t)call->seed_at % sizeof *call->seed_at) {
+        return attn__fail(ATTN_LAYOUT, "seed_at", "seed_at is %p; a multiple of 8 is allowed",
+                          (const void *)call->seed_at);
+    }
     if (drop > 0) {
         const double T = floor(65536 * drop + 0.5);
         p->drop_threshold = T < 1 ? 1 : T > 65535 ? 65535 : (uint32_t)T;

@@ -15,8 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A split has so many steps of keys at least; attn_clear and attn_combine have so many warps. */
-enum { SPLIT_STEPS = 2, ALONE_WARPS = 4, MOST_BLOCKS = 1 << 30 };
+/* A split has so many steps of keys at least; attn_clear and attn_combine have so many warps; heads
+   are packed into so many rows at most, which are counted in 32 bits. */
+enum { SPLIT_STEPS = 2, ALONE_WARPS = 4, MOST_PACKED = 1 << 30 };
 
 /* A kernel that a run launches. */
 typedef struct kernel {
@@ -75,7 +76,7 @@ static int refuse(const attn_plan *plan) {
 /* A group's heads share a block's rows where one head would leave most of them empty. */
 static int choose_pack(const attn__problem *p, int rows) {
     const int64_t group = p->H / p->HK;
-    return p->NQ * 2 <= rows ? (int)group : 1;
+    return p->NQ * 2 <= rows && p->NQ * group <= MOST_PACKED ? (int)group : 1;
 }
 
 /* Keys are split where there are too few items to fill the chip. A plan that promises the same

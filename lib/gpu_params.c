@@ -51,8 +51,7 @@ static void fill_tensors(attn_params *a, const attn__problem *p) {
     a->block_most = (i32)p->block_most;
     a->flags = (p->flags & ATTN_TOP_LEFT ? ATTN_P_TOP_LEFT : 0) |
                (is_vector(&p->q) ? ATTN_P_VEC_Q : 0) | (is_vector(&p->k) ? ATTN_P_VEC_K : 0) |
-               (is_vector(&p->v) ? ATTN_P_VEC_V : 0) | (is_vector(&p->o) ? ATTN_P_VEC_O : 0) |
-               (p->scale < 0 ? ATTN_P_NEGATIVE : 0);
+               (is_vector(&p->v) ? ATTN_P_VEC_V : 0) | (is_vector(&p->o) ? ATTN_P_VEC_O : 0);
 }
 
 static void fill_lengths(attn_params *a, const attn__problem *p) {

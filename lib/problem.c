@@ -13,6 +13,7 @@
 #include <string.h>
 
 enum { HOST = 1 }; /* DLPack's number */
+enum { MOST_ROWS = INT32_MAX - 4095 }; /* of a sequence: engines count to the end of a tile */
 
 /* The oracle alone takes f64, which is why it comes first: others begin at the second. */
 static const int input_types[] = {ATTN_F64,      ATTN_F32,  ATTN_F16,      ATTN_BF16, ATTN_E4M3FN,
@@ -101,12 +102,16 @@ static int read_input(const attn__reader *r, const attn_tensor *t, const char *n
 
 /* Rows of the longest sequence: those of memory, or for packed tensors a given bound. */
 static int read_longest(const char *name, int64_t longest, int packed, int64_t rows, int64_t *N) {
-    if (longest < 0 || longest > INT32_MAX || (longest > 0 && !packed)) {
+    if (longest < 0 || longest > MOST_ROWS || (longest > 0 && !packed)) {
         return attn__fail(ATTN_INVALID, name, "%s is %lld; %s", name, (long long)longest,
-                          packed ? "0 to 2^31 - 1 is allowed" : "0 is allowed without offsets");
+                          packed ? "0 to 2^31 - 4096 is allowed" : "0 is allowed without offsets");
     }
     *N = longest ? longest : rows;
-    return ATTN_OK;
+    return *N <= MOST_ROWS
+               ? ATTN_OK
+               : attn__fail(ATTN_SHAPE, packed ? name : name[0] == 'q' ? "q" : "k",
+                            "a sequence has up to %lld rows%s; 2^31 - 4096 are allowed",
+                            (long long)*N, packed ? ", since no bound is given" : "");
 }
 
 static int read_inputs(const attn__reader *r) {
@@ -258,8 +263,7 @@ static int check_overflow(const attn_device *device, const attn__problem *p, voi
     const double nq = (double)(p->nq_all ? p->nq_all : p->NQ);
     const double nk = (double)(p->nk_all ? p->nk_all : p->NK);
     attn__box box;
-    for (int i = 0; i < g->n_symbols;
-         i++) { /* tables that are not here have their declared bounds */
+    for (int i = 0; i < g->n_symbols; i++) { /* tables elsewhere have their declared bounds */
         known[i] = p->bound[i];
         known[i].data = device->kind == HOST ? known[i].data : NULL;
     }

@@ -22,26 +22,30 @@ typedef struct failure {
 } failure;
 static pthread_once_t failures_once = PTHREAD_ONCE_INIT;
 static pthread_key_t failures;
+static int has_failures; /* there was a key left */
 
 static void make_failures(void) {
-    pthread_key_create(&failures, free);
+    has_failures = pthread_key_create(&failures, free) == 0;
+}
+
+static failure *last_failure(void) {
+    pthread_once(&failures_once, make_failures);
+    return has_failures ? pthread_getspecific(failures) : NULL;
 }
 
 const char *attn_error(void) {
-    pthread_once(&failures_once, make_failures);
-    const failure *const last = pthread_getspecific(failures);
+    const failure *const last = last_failure();
     return last ? last->message : "";
 }
 const char *attn_error_arg(void) {
-    pthread_once(&failures_once, make_failures);
-    const failure *const last = pthread_getspecific(failures);
+    const failure *const last = last_failure();
     return last ? last->arg : "";
 }
 
 int attn__fail(int status, const char *arg, const char *format, ...) {
-    pthread_once(&failures_once, make_failures);
-    failure *last = pthread_getspecific(failures);
-    if (!last && (last = malloc(sizeof *last)) != NULL && pthread_setspecific(failures, last)) {
+    failure *last = last_failure();
+    if (!last && has_failures && (last = malloc(sizeof *last)) != NULL &&
+        pthread_setspecific(failures, last)) {
         free(last);
         last = NULL;
     }

@@ -21,20 +21,18 @@ typedef struct attn_rows { /* [batch][head][row][element] */
 #define ATTN_P_VEC_K 4u
 #define ATTN_P_VEC_V 8u
 #define ATTN_P_VEC_O 16u   /* o may be written 16 bytes at a time */
-#define ATTN_P_NEGATIVE 32u /* scale < 0 */
 
 typedef struct attn_params {
     attn_rows q, k, v, o, lse;         /* packed: b is 0 */
     attn_rows q_scale, k_scale, v_scale; /* f32; data 0: 1. n: from one 128 rows to the next */
     attn_rows counts, indices;         /* i32 block lists; n: from one row block to the next */
-    u64 sink;                          /* f32 [H], 0: none; */
+    u64 sink;                          /* f32 [H], 0: none */
     i64 sink_h;                        /* bytes from head to head */
     u64 q_offsets, k_offsets, q_used, k_used; /* i32, 0: absent */
     i64 q_offsets_n, k_offsets_n, q_used_n, k_used_n; /* bytes from one to the next */
     u64 seed_at;                       /* the dropout key in memory, 0: seed */
     u64 seed;
     u64 part_o, part_lse;              /* f32 [split][B][H][NQ][DV] and [split][B][H][NQ] */
-    u64 trouble;                       /* reserved: 0 */
     i64 items;                         /* work items in all */
     i64 first;                         /* number of this launch's block 0 (work.h) */
     i64 TQ, TK;                        /* rows of q and of k in memory (packed: all) */

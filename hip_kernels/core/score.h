@@ -62,14 +62,17 @@ typedef struct attn_row {
     float scale;
 } attn_row;
 
+/* Behind the last row a tile's rows read what the last one does of scales and block lists. */
 DEV attn_row score_row(const attn_params *p, const attn_item *w, i32 r) {
     attn_row row;
     row.i = work_row(p, r);
     row.h = work_head(p, w, r);
     row.scale = p->scale;
+#if ATTN_HAS_SCALES || ATTN_HAS_BLOCKS
+    row.i = row.i < w->seq.nq ? row.i : w->seq.nq - 1;
+#endif
 #if ATTN_HAS_SCALES
-    const i32 i = row.i < w->seq.nq ? row.i : w->seq.nq - 1;
-    row.scale *= scale_at(&p->q_scale, w->b, row.h, p->q_scale_group, i);
+    row.scale *= scale_at(&p->q_scale, w->b, row.h, p->q_scale_group, row.i);
 #endif
     return row;
 }
