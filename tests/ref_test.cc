@@ -703,7 +703,7 @@ TEST_CASE("dropout: layout, rate, origins, and the same mask in the oracle") {
     const double rates[][2] = {{0, 0}, {1e-9, 1}, {0.5, 32768}, {0.9999999, 65535}};
     for (const auto &rate : rates) {
         at.dropout = rate[0];
-        REQUIRE(attn__dropout_in(&at, 0, &p) == ATTN_OK);
+        REQUIRE(attn__dropout_in(cpu.d, &at, 0, &p) == ATTN_OK);
         REQUIRE(p.drop_threshold == rate[1]);
         REQUIRE(static_cast<double>(p.drop_factor) ==
                 static_cast<double>(65536.0f / static_cast<float>(65536 - p.drop_threshold)));

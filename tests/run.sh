@@ -92,7 +92,7 @@ bazel_test bazel //...
 bazel_test asan --config=asan //...
 program house tests/house.sh
 program planted tests/planted.sh
-program planted-kernels tests/planted_kernels.sh
+program planted-kernels env DEVICES=emu:sm_80 tests/planted_kernels.sh
 program lint tools/lint.sh
 program kernels "${LUAJIT:-luajit}" tools/kernels.lua
 program quickstart examples/quickstart.sh
