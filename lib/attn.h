@@ -232,7 +232,8 @@ typedef struct attn_symbol {
 ATTN_API int attn_variant_symbol(const attn_variant *variant, int i, attn_symbol *symbol);
 
 /* A value for a tensor or parameter that a variant reads, by name, and where its gradient goes. It
-   stands in arrays and will not grow. */
+   stands in arrays and will not grow. A CPU reads values anywhere, a chip at multiples of their
+   elements' size. */
 typedef struct attn_capture {
     const char *name;
     const attn_tensor *value; /* the tensor; for a parameter NULL, or a tensor of one element (a run
@@ -332,7 +333,7 @@ typedef struct attn_call {
     double scale;            /* any number that is finite in f32, with ATTN_SCALE_GIVEN */
     double dropout;          /* probability in [0, 1) */
     uint64_t seed;           /* dropout's key */
-    const uint64_t *seed_at; /* the key in device memory instead */
+    const uint64_t *seed_at; /* the key in device memory instead, at a multiple of 8 */
     uint32_t offset;         /* dropout's counter word 3 */
     uint32_t alignment;      /* a promise: the first elements of q, k, v, o, dout, dq, dk and dv lie
                                 at multiples of so many bytes, a power of two (0: 16), and in any
@@ -351,7 +352,8 @@ typedef struct attn_call {
     const attn_tensor *k_scale;
     const attn_tensor *v_scale;
     const attn_blocks *blocks;
-    int64_t q_longest, k_longest;      /* packed: bound of a sequence's length; 0: T, TK */
+    int64_t q_longest, k_longest;      /* packed: bound of a sequence's length; 0: T, TK. Padded
+                                          or packed, 2^31 - 4096 rows are allowed */
     const attn_tensor *o;              /* [B][H][NQ][DV]  or [T][H][DV]; read by backward */
     const attn_tensor *lse;            /* f32 [B][H][NQ]  or [H][T]; read by backward */
     const attn_tensor *dout;           /* like o */
@@ -382,9 +384,10 @@ ATTN_API int attn_plan_new(attn_device *device, int direction, const attn_call *
 ATTN_API int attn_plan_query(const attn_plan *plan, attn_plan_info *info);
 ATTN_API attn_plan *attn_plan_retain(attn_plan *plan);
 ATTN_API void attn_plan_release(attn_plan *plan);
-/* Launches on the stream and returns (a CPU has finished then). Allocates nothing. Offsets,
-   lengths, block lists and bounded i32 tables lie in memory and are clamped, not checked; with
-   ATTN_CHECK=1 in the environment a run refuses bad ones, and waits for the device to see them. */
+/* Launches on the stream and returns (a CPU has finished then). Allocates nothing, but for a little
+   host memory where a device has its own and the variant an i32 parameter. Offsets, lengths, block
+   lists and bounded i32 tables lie in memory and are clamped, not checked; with ATTN_CHECK=1 in the
+   environment a run refuses bad ones, and waits for the device to see them. */
 ATTN_API int attn_run(const attn_plan *plan, const attn_call *call, void *workspace, void *stream);
 
 /* Merges n partial results over disjoint keys (Milakov and Gimelshein 2018):

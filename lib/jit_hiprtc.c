@@ -10,7 +10,7 @@
        parent                          child
        fork ------------------------> compiles
        reads <--- pipe: status, size, code or sentence --- writes, _exit */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE
 #include "jit_rtc.h"
 
 #include <errno.h>
@@ -138,7 +138,7 @@ static int hiprtc_compile(const attn__job *job, void **code, size_t *bytes) {
     *code = NULL;
     pthread_once(&once, find);
     ATTN_TRY(attn__rtc_here(&rtc));
-    if (pipe(ends) != 0) {
+    if (pipe2(ends, O_CLOEXEC) != 0) {
         return attn__fail(ATTN_DRIVER, "device", "hipRTC: no pipe: %s", strerror(errno));
     }
     const pid_t pid = fork();
