@@ -70,14 +70,21 @@ DEV void add_split(float *x, float *y, const split_sum *d) {
 
 enum { SHORT = 4 }; /* mma's of a sum that begins anew */
 
-DEV float word_at(u32 from, int row, int column, int chunks) {
-    return float_of(shared_load_u32(from + chunk_at((u32)row, (u32)column / 4, (u32)chunks) +
-                                    (u32)column % 4 * 4));
+DEV float word_at(u32 at) {
+    return float_of(shared_load_u32(at));
+}
+/* Word t of chunk c of a row; from there chunk_after leads on, and whole groups of 8 rows. */
+DEV u32 word_of(u32 from, u32 row, u32 c, u32 t, u32 chunks) {
+    return forget(from + chunk_at(row, c, chunks) + t * 4);
 }
 
 DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
-    const int g = lane_id() / 4, t = lane_id() % 4;
+    const u32 g = (u32)lane_id() / 4, t = (u32)lane_id() % 4;
     const u32 from = SHARED_K + (u32)stage * STAGE_K;
+    const u32 row = (u32)thread_id() / TILE_LANES * WARP_ROWS + g;
+    const u32 q0 = word_of(SHARED_Q, row, 0, t, CHUNKS_K), q4 = q0 ^ 16;
+    const u32 k0 = word_of(from, g, 0, t, CHUNKS_K), k4 = k0 ^ 16;
+    const u32 eight = 8 * CHUNKS_K * 16; /* rows */
     (void)q;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
@@ -86,21 +93,18 @@ DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
     }
     UNROLL for (int k = 0; k < ATTN_D / 8; k += SHORT) {
         UNROLL for (int m = 0; m < M_TILES; m++) {
-            const int row = thread_id() / TILE_LANES * WARP_ROWS + 16 * m + g;
             split_a a[SHORT];
             UNROLL for (int j = 0; j < SHORT; j++) {
-                const int d = 8 * (k + j) + t;
-                a[j] = split_of(word_at(SHARED_Q, row, d, CHUNKS_K),
-                                word_at(SHARED_Q, row + 8, d, CHUNKS_K),
-                                word_at(SHARED_Q, row, d + 4, CHUNKS_K),
-                                word_at(SHARED_Q, row + 8, d + 4, CHUNKS_K));
+                const u32 x = chunk_after(q0, 2 * (k + j), CHUNKS_K) + (u32)(2 * m) * eight;
+                const u32 y = chunk_after(q4, 2 * (k + j), CHUNKS_K) + (u32)(2 * m) * eight;
+                a[j] = split_of(word_at(x), word_at(x + eight), word_at(y), word_at(y + eight));
             }
             UNROLL for (int n = 0; n < ATTN_BN / 8; n++) {
                 split_sum sum = {{0, 0, 0, 0}, {0, 0, 0, 0}};
                 UNROLL for (int j = 0; j < SHORT; j++) {
-                    const int d = 8 * (k + j) + t;
-                    mma_split(&sum, &a[j], word_at(from, 8 * n + g, d, CHUNKS_K),
-                              word_at(from, 8 * n + g, d + 4, CHUNKS_K));
+                    const u32 x = chunk_after(k0, 2 * (k + j), CHUNKS_K) + (u32)n * eight;
+                    const u32 y = chunk_after(k4, 2 * (k + j), CHUNKS_K) + (u32)n * eight;
+                    mma_split(&sum, &a[j], word_at(x), word_at(y));
                 }
                 add_split(&s->x[2 * m][2 * n], &s->x[2 * m + 1][2 * n], &sum);
             }
@@ -117,8 +121,11 @@ DEV void tile_p_of(tile_p *p, const tile_s *s) {
 }
 
 DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
-    const int g = lane_id() / 4, t = lane_id() % 4;
+    const u32 g = (u32)lane_id() / 4, t = (u32)lane_id() % 4;
     const u32 from = SHARED_V + (u32)stage * STAGE_V;
+    const u32 v0 = word_of(from, 2 * t, g / 4, g % 4, CHUNKS_V);
+    const u32 v1 = word_of(from, 2 * t + 1, g / 4, g % 4, CHUNKS_V);
+    const u32 eight = 8 * CHUNKS_V * 16; /* keys */
     UNROLL for (int k = 0; k < ATTN_BN / 8; k += SHORT) {
         UNROLL for (int m = 0; m < M_TILES; m++) {
             split_a a[SHORT];
@@ -130,9 +137,9 @@ DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
             UNROLL for (int n = 0; n < ATTN_DV / 8; n++) {
                 split_sum sum = {{0, 0, 0, 0}, {0, 0, 0, 0}};
                 UNROLL for (int j = 0; j < SHORT; j++) {
-                    const int key = 8 * (k + j) + 2 * t;
-                    mma_split(&sum, &a[j], word_at(from, key, 8 * n + g, CHUNKS_V),
-                              word_at(from, key + 1, 8 * n + g, CHUNKS_V));
+                    const u32 x = chunk_after(v0, 2 * n, CHUNKS_V) + (u32)(k + j) * eight;
+                    const u32 y = chunk_after(v1, 2 * n, CHUNKS_V) + (u32)(k + j) * eight;
+                    mma_split(&sum, &a[j], word_at(x), word_at(y));
                 }
                 add_split(&o->x[2 * m][2 * n], &o->x[2 * m + 1][2 * n], &sum);
             }
