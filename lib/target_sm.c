@@ -12,7 +12,7 @@ static const attn__tile_row sm80_tiles[] = {
    causal; of what does not spill in both:
        D 64    128x64 4 warps, 2 stages   240 291   146 248      64x128 4 warps   245 287   132 223
        D 128   64x128 4 warps             265 322   176 281      128x128 8 warps  256 311   178 264
-       D 256   64x64 4 warps              268 314   198 278      128x32 8 warps   219 247     -   - */
+       D 256   64x64 4 warps              268 314   198 278      128x32 8 warps   219 247  -   - */
 static const attn__tile_row sm90_tiles[] = {
     {2, 64, {128, 64, 4, 2}}, {2, 128, {64, 128, 4, 1}}, {2, 256, {64, 64, 4, 1}},
     {4, 64, {64, 32, 4, 2}},  {4, 128, {64, 32, 4, 2}},  {4, 256, {64, 32, 4, 1}},

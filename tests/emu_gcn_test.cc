@@ -2,7 +2,7 @@
 //
 //   layouts    every row is what AMD's matrix instruction calculator prints for one product
 //   sums       arXiv 2511.10909, MIOpen's page on the MI200's MFMA: values by hand from their rules
-//   lanes      the entries of DS_BPERMUTE_B32, DS_PERMUTE_B32, DPP_CTRL and V_PERM_B32 in the manual
+//   lanes      entries of DS_BPERMUTE_B32, DS_PERMUTE_B32, DPP_CTRL and V_PERM_B32 in the manual
 //   phases     Composable Kernel's page on bank conflicts
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>

@@ -45,7 +45,9 @@ same() {
 
 # -- Compilers -------------------------------------------------------------------------------------
 
-plain_line() { "$1" -shared -fPIC -O2 lib/*.c lib/emu/*.c -lm -ldl -lpthread -o "$tmp/plain-$1.so"; }
+plain_line() {
+    "$1" -shared -fPIC -O2 lib/*.c lib/emu/*.c -lm -ldl -lpthread -o "$tmp/plain-$1.so"
+}
 quiet_library() { "$1" -std=c11 -Wall -Wextra -Werror -fsyntax-only lib/*.c lib/emu/*.c; }
 quiet_header() {
     "$1" -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c lib/attn.h &&

@@ -1,6 +1,6 @@
 // io_test.cc: bytes between device memory and chip, counted by the emulator, against two formulas.
 //
-//   forward     Q once, K and V once per block of rows, O and LSE once (Dao et al., arXiv 2205.14135,
+//   forward     Q once, K and V once per block of rows, O and LSE once (Dao, arXiv 2205.14135,
 //               section 3.2: the tile, not N, says how often K and V are read)
 //   standard    the same blocks of rows, with S and P written to memory and read back (section 2.2)
 //
@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-// Three kernels: S = scale Q K', P = softmax(S), O = P V. A thread has a row, a block 128 of them; K
+// Three kernels: S = scale Q K', P = softmax(S), O = P V. A thread has a row, a block 128 rows; K
 // and V pass through shared memory once per block, 32 rows at a time. All numbers are f16, D is 64
 // or 128, and every byte is read and written as seldom as three kernels can.
 static const char *const standard = R"(

@@ -1,5 +1,5 @@
-// jit_test.cc: the host's compiler as a compiler of kernels, and the cache: what is damaged or open to
-// others is made anew.
+// jit_test.cc: the host's compiler as a compiler of kernels, and the cache: what is damaged or
+// open to others is made anew.
 
 #include <catch2/catch.hpp>
 

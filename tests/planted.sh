@@ -89,7 +89,8 @@ plant lists-shifted cpu_score.c 's/index \* p->block_n - t->c0/index * p->block_
 plant origin-of-heads cpu_score.c 's/(int32_t)(p->h0 + h)/(int32_t)h/'
 plant nan-through-the-mask cpu_fwd.c 's/^        attn__find_wild(t, wild);$//'
 plant nan-through-the-mask-backward cpu_bwd.c 's/^    attn__drop_wild(panels, size, pairs);$//'
-plant last-rows-left-out cpu_fwd.c 's/r->h, r->r0 + i, &r->all/r->h, r->r0 + i - (i == BM - 1), \&r->all/'
+plant last-rows-left-out cpu_fwd.c \
+    's/r->h, r->r0 + i, &r->all/r->h, r->r0 + i - (i == BM - 1), \&r->all/'
 
 # Of what the oracle shares, where the second opinion must see it.
 plant derivative-sign expr_grad.c 's/sum(t, d\[0\], minus(t, d\[1\]))/sum(t, d[0], d[1])/'

@@ -106,7 +106,8 @@ plant k-of-wrong-stage sched/multistage.h \
 plant k-block-twice sched/multistage.h \
     's/block_row(block\[STAGES\], &from.k)/block_row(block[0], \&from.k)/'
 plant mask-of-first-block-only sched/multistage.h 's/if (!(block & 1))/if (block == 0)/'
-plant dropout-of-other-keys sched/multistage.h 's/dropout_seed(p), k0, s)/dropout_seed(p), k0 + 2, s)/'
+plant dropout-of-other-keys sched/multistage.h \
+    's/dropout_seed(p), k0, s)/dropout_seed(p), k0 + 2, s)/'
 
 # Of softmax and what is around it.
 plant dropped-rescale core/softmax.h \

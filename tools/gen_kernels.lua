@@ -1,7 +1,7 @@
 -- gen_kernels.lua: writes lib/kernel_text.c, the files of hip_kernels/ and lib/emu/isa/ as strings.
 --
 --     luajit tools/gen_kernels.lua            writes lib/kernel_text.c
---     luajit tools/gen_kernels.lua --check    says whether the committed file is what would be written
+--     luajit tools/gen_kernels.lua --check    is the committed file what would be written?
 --
 -- Run from the repository's root. A file is named as #include names it; those of lib/emu/isa/ take
 -- the place of hip_kernels/isa/ where the target is emulated.

@@ -95,12 +95,14 @@ each '*' | rule 'no paths of one machine'
 
 # Only these know vendors (attn.h: the numbers of DLPack).
 command=(grep -nHwiE 'nvidia|cuda|rocm|hip|amd')
-each 'lib/*.c' 'lib/*.h' | grep -vE '^lib/((target|gpu|jit)_[a-z0-9]+|target|gpu|jit|kernel_text|attn|emu/[a-z0-9_/]+)\.[ch]:' |
+chips='(target|gpu|jit)(_[a-z0-9]+)?|kernel_text|attn|emu/[a-z0-9_/]+'
+each 'lib/*.c' 'lib/*.h' | grep -vE "^lib/($chips)\.[ch]:" |
     rule 'vendors are named where chips are'
 
 # What kernels may call, isa_... and shared_at being a file's own: a chip's and its model's alike.
 names() {
-    grep -ohE '^DEV .*[ *]([a-z0-9_]+)\(|^#define [a-z][a-z0-9_]*\(|^[A-Z][A-Z0-9_]+\([a-z0-9_]+' "$@" |
+    local at='^DEV .*[ *]([a-z0-9_]+)\(|^#define [a-z][a-z0-9_]*\(|^[A-Z][A-Z0-9_]+\([a-z0-9_]+'
+    grep -ohE "$at" "$@" |
         sed -E 's/^(DEV [^(]*[ *]|#define |[A-Z0-9_]+\()([a-z0-9_]+).*/\2/' |
         grep -vE '^(isa_.*|shared_at)$' | sort -u
 }

@@ -1,8 +1,8 @@
 /* gfx9.h: the contract of core/tile.h by 32x32 matrix instructions of waves of 64 lanes.
 
    Who includes it: gfx90a.h and gfx942.h, which say what the chips do not share: TILE_P_SCALE,
-   GFX9_LIFTS, which is 1 where 16-bit products take subnormals for 0, and GFX9_AHEAD, how many reads
-   of shared memory run ahead of the products that want them.
+   GFX9_LIFTS, which is 1 where 16-bit products take subnormals for 0, and GFX9_AHEAD, how many
+   reads of shared memory run ahead of the products that want them.
 
        gfx9.h        who holds what, where chunks lie        gfx9_lift.h   f16 subnormals
        gfx9_ring.h   loads and landings                      gfx9_mul.h    products

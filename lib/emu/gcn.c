@@ -66,7 +66,7 @@ static unsigned uniform(unsigned x) {
     return x;
 }
 
-/* -- Buffers: the first lane's base counts ------------------------------------------------------ */
+/* -- Buffers: the first lane's base counts ----------------------------------------------------- */
 static void same_base(void *const *lane) {
     uint64_t first = *(const unsigned long long *)lane[0];
 
@@ -89,7 +89,8 @@ static void buffer_load(void *to, unsigned long long base, unsigned at, unsigned
         return;
     }
     if (at > end - bytes) {
-        attn__emu_fault(attn__emu_thread(), "loads %u bytes at 0x%x of a buffer of 2 GB", bytes, at);
+        attn__emu_fault(attn__emu_thread(), "loads %u bytes at 0x%x of a buffer of 2 GB", bytes,
+                        at);
     }
     memcpy(to, attn__emu_load(base + at, bytes), bytes);
 }

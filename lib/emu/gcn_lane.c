@@ -96,8 +96,8 @@ uint32_t attn__gcn_cvt_pkrtz(float lo, float hi) {
 
 static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x; }
 
-/* One of the two neighbours of y, both at most 1 ulp off: which one is y's own bits' affair, so that
-   nothing can rest on the better one. */
+/* One of the two neighbours of y, both at most 1 ulp off: which one is y's own bits' affair, so
+   that nothing can rest on the better one. */
 static float near(double y) {
     float x = (float)y;
     uint64_t bits;

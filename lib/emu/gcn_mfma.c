@@ -81,7 +81,7 @@ static void read_operand(gcn_operand *to, const gcn_mfma *x, const uint32_t *con
     }
 }
 
-/* -- Sums: c[j] += a[k][i] b[k][j] over k, for all columns j of a row i ------------------------- */
+/* -- Sums: c[j] += a[k][i] b[k][j] over k, for all columns j of a row i ------------------------ */
 /* All that the emulator computes is here: loops of a fixed number of columns, for vectors. */
 #if defined(__x86_64__) && defined(__gnu_linux__)
 #define VECTORS __attribute__((target_clones("avx2", "default")))

@@ -83,8 +83,10 @@ int plan_of(const side *s, const attn_call *shapes, const attn_variant *variant,
     if (status == ATTN_UNSUPPORTED) {
         return complain(why, UNSUPPORTED "%s: %s", attn_error_arg(), attn_error());
     }
-    return status < 0 ? complain(why, "%s plan refused: %s", direction_text(direction), attn_error())
-                      : 0;
+    if (status < 0) {
+        return complain(why, "%s plan refused: %s", direction_text(direction), attn_error());
+    }
+    return 0;
 }
 
 int run_plan(const side *s, const attn_plan *plan, const attn_call *call, char *why) {
