@@ -35,10 +35,10 @@ DEV void attn_fwd_item(const attn_params *p, const attn_item *w) {
     } else {
         after = *w;
     }
-    if (epilogue_sum(&after, &t, &o)) {
-        careful_rows(p, &after);
-    } else {
-        epilogue_tile(p, &after, &t, &o);
+    const u32 wild = epilogue_sum(&after, &t, &o);
+    epilogue_tile(p, &after, &t, &o, wild);
+    if (warp_any(wild != 0)) {
+        careful_rows(p, &after, wild);
     }
 }
 

@@ -3,7 +3,7 @@
    Who calls it: attn_fwd.hip, where epilogue_sum saw such a row in the warp. In a product of tiles
    0 * NaN reaches rows that mask the NaN; here what is masked is never touched:
 
-       for each row of the warp:   keys one after the other; lanes share the columns of q, k, v, o
+       for each such row:          keys one after the other; lanes share the columns of q, k, v, o
            visible score NaN or +inf     the row is NaN
            v not finite                  its elements join sums of their own, which take the place
                                          of out's element at the end, whatever p was */
@@ -103,11 +103,18 @@ DEV void careful_row(const attn_params *p, const attn_item *w, i32 r) {
     }
 }
 
-/* All rows of this warp. */
-DEV void careful_rows(const attn_params *p, const attn_item *w) {
-    const i32 first = w->row0 + warp_id() * (ATTN_BM / ATTN_WARPS);
-    for (i32 r = first; r < first + ATTN_BM / ATTN_WARPS && r < w->rows; r++) {
-        careful_row(p, w, r);
+/* The rows of this warp that a lane marks: bit r of `wild` is its row r. The others keep their bits,
+   whatever their neighbours hold. */
+DEV void careful_rows(const attn_params *p, const attn_item *w, u32 wild) {
+    const i32 first = warp_id() * (ATTN_BM / ATTN_WARPS);
+    for (i32 row = first; row < first + ATTN_BM / ATTN_WARPS; row++) {
+        int mine = 0;
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            mine |= tile_row(r) == row && (wild >> r & 1);
+        }
+        if (warp_any(mine)) {
+            careful_row(p, w, w->row0 + row);
+        }
     }
 }
 

@@ -7,25 +7,28 @@
 #include "core/results.h"
 #include "core/softmax.h"
 
-/* l becomes whole sums. 1 if a used row of the warp holds what is not finite. */
-DEV int epilogue_sum(const attn_item *w, attn_soft *t, const tile_o *o) {
-    int trouble = 0;
+/* l becomes whole sums. Bit r: row r of the lane is used and holds what is not finite; the lanes that
+   share a row agree. */
+DEV u32 epilogue_sum(const attn_item *w, attn_soft *t, const tile_o *o) {
+    u32 wild = 0;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         t->l[r] = row_sum(t->l[r]);
         float zero = t->l[r] * 0.0f + (t->m[r] == MINUS_INF ? 0.0f : t->m[r] * 0.0f);
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
             zero = fma_f32(o->x[r][c], 0.0f, zero);
         }
-        trouble |= w->row0 + tile_row(r) < w->rows && zero != 0.0f;
+        const float not_finite = row_sum(zero != 0.0f ? 1.0f : 0.0f);
+        wild |= (u32)(w->row0 + tile_row(r) < w->rows && not_finite != 0.0f) << r;
     }
-    return warp_any(trouble);
+    return wild;
 }
 
+/* All rows but those of `wild`. */
 DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft *t,
-                       const tile_o *o) {
+                       const tile_o *o, u32 wild) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const i32 at = w->row0 + tile_row(r);
-        if (at >= w->rows) {
+        if (at >= w->rows || (wild >> r & 1)) {
             continue;
         }
         const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));

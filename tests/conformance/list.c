@@ -290,6 +290,9 @@ const listed suite_list[] = {
     {"dropout-seed-at", "dir=bwd H=2 NQ=40 NK=70 D=8 dropout=0.3 dseed=77 seedat=1"},
     {"isolate-packed", "check=isolate dir=bwd det=1 B=3 H=2 D=16 packed=both qlens=5,0,40 "
                        "klens=70,9,33 ends=nan variant=\"@window 5 0\""},
+    /* A row beside one that is not finite keeps its bits. */
+    {"beside-nan-f32", "check=batch dtype=f32 NQ=16 NK=100 D=64 seed=5 inv=1 plant=nan where=q"},
+    {"beside-nan-f16", "check=batch dtype=f16 B=2 NQ=32 NK=100 D=64 seed=3 inv=1 plant=nan where=q"},
     /* Numbers of f16 below 2^-14, which some matrix units take for 0; with and without large ones. */
     {"subnormal-v", "dtype=f16 NQ=40 NK=100 D=32 v=3e-5,1e-6,5e-5,-2e-5,6e-7"},
     {"subnormal-v-large", "dtype=f16 NQ=40 NK=100 D=32 v=100,3e-5,-2e-5,80,1e-6,2e-5,3"},
