@@ -29,7 +29,7 @@ static const struct kind {
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* Each host thread has up to 512 fibers with a guard page, two mappings a fiber; Linux gives a
+/* Each host thread has up to 256 fibers with a guard page, two mappings a fiber; Linux gives a
    process 65,530 of them. */
 enum { MOST_THREADS = 32 };
 
