@@ -103,8 +103,8 @@ DEV void careful_row(const attn_params *p, const attn_item *w, i32 r) {
     }
 }
 
-/* The rows of this warp that a lane marks: bit r of `wild` is its row r. The others keep their bits,
-   whatever their neighbours hold. */
+/* The rows of this warp that a lane marks: bit r of `wild` is its row r. The others keep their
+   bits, whatever their neighbours hold. */
 DEV void careful_rows(const attn_params *p, const attn_item *w, u32 wild) {
     const i32 first = warp_id() * (ATTN_BM / ATTN_WARPS);
     for (i32 row = first; row < first + ATTN_BM / ATTN_WARPS; row++) {

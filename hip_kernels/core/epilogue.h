@@ -7,8 +7,8 @@
 #include "core/results.h"
 #include "core/softmax.h"
 
-/* l becomes whole sums. Bit r: row r of the lane is used and holds what is not finite; the lanes that
-   share a row agree. */
+/* l becomes whole sums. Bit r: row r of the lane is used and holds what is not finite; the lanes
+   that share a row agree. */
 DEV u32 epilogue_sum(const attn_item *w, attn_soft *t, const tile_o *o) {
     u32 wild = 0;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {

@@ -34,7 +34,8 @@ local storage_p, STORAGE_BYTES = ffi.typeof 'attn_lua_storage *', ffi.sizeof 'at
 -- 64 MiB), it has gone round once.
 local FREELY = 64 * 2 ^ 20
 local live = 0 -- bytes of buffers that are not released
-local device_of, anchor_of = {}, {} -- by storage id
+-- By storage id; an anchor is what must live as long as the memory.
+local device_of, anchor_of = {}, {} -- luacheck: ignore 241
 local last_id = 0
 
 -- Finalizers end here: nothing below may raise.

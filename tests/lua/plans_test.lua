@@ -62,8 +62,8 @@ test('whatever a plan depends on asks for one of its own', function(t)
     local q2, k2, v2 = q:view {B, H, N / 2, 2 * D}, k:view {B, HK, N / 2, 2 * D},
         v:view {B, HK, N / 2, 2 * D}
     local w, w2 = attn.zeros {H}, attn.zeros {H + 1}
-    local function by(t)
-        return attn.variant('s + w[h]', {w = t})
+    local function by(slopes)
+        return attn.variant('s + w[h]', {w = slopes})
     end
     local calls = {
         {q, k, v}, {q2, k2, v2}, {attn.zeros {B, N, H, D}:transpose(1, 2), k, v},
