@@ -36,13 +36,8 @@ static int ops_zip(float *to, const float *a, const float *b, int n) {
     return bad == 0;
 }
 
-#define VL                 16
-#define MR                 4
-#define NV                 4
-#define FMA(a, b, c)       _mm512_fmadd_ps(a, b, c)
-#define LARGER(a, b)       _mm512_max_ps(a, b)
-#define TIMES_2_TO(y, n)   _mm512_scalef_ps(y, n)
-#define TIMES_2_DOWN(y, n) _mm512_scalef_ps(y, (n)-12582912.0f)
+#include "cpu_avx512.h"
+
 #define DOT2(x, y, sum)    _mm512_dpbf16_ps(sum, (__m512bh)(x), (__m512bh)(y))
 #define OPS                attn__ops_bf16
 #define OPS_NAME           "avx512bf16"
