@@ -7,6 +7,7 @@ export ATTN_LIBRARY="$PWD/{library}" LUA_PATH='lua/?.lua;;'
 if [ -n "$ATTN_ASAN" ]; then # a plain luajit loads no library made with AddressSanitizer
     export LD_PRELOAD="$(gcc -print-file-name=libasan.so)"
     export ASAN_OPTIONS=allocator_may_return_null=1 # out of memory is a test of its own
+    export CC="env -u LD_PRELOAD ${{CC:-cc}}"
 fi
 exec '{luajit}' {main} "$@"
 """

@@ -3805,7 +3805,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "} attn_emu_common;\n"
 "\n"
 "/* A thread's stack lies in a region that is aligned to all stacks' size: emu_core.h. */\n"
-"#define EMU_STACK_BITS 16\n"
+"#define EMU_STACK_BITS 18\n"
 "\n"
 "#ifdef ATTN_EMU /* in a kernel */\n"
 "\n"

@@ -23,7 +23,7 @@ skipped=0
 mkdir -p build/logs
 rm -f build/logs/*
 
-# count NAME STATUS LOG: adds a program's tests to the sums, and prints its failures.
+# count NAME STATUS LOG [SECONDS]: adds a program's tests to the sums, and prints its failures.
 count() {
     local p='' f='' s=''
     read -r p f s < <(awk -v failed="$(($2 != 0))" -f tests/count.awk "$3")
@@ -33,26 +33,27 @@ count() {
     skipped=$((skipped + s))
     printf '%-44s %6d passed %4d failed' "$1" "$p" "$f"
     [ "$s" = 0 ] || printf ' %4d skipped' "$s"
+    [ "${4:-0}" -lt 20 ] || printf ' %4d s' "$4"
     [ "$2" = 0 ] || printf '   (status %s, %s)' "$2" "$3"
     echo
     if [ "$f" != 0 ]; then
-        grep -v '^caught ' "$3" | grep -E -A 4 '^not ok|^MISSED|FAIL|[Ee]rror:|ERROR:' |
+        grep -av '^caught ' "$3" | grep -aE -A 4 '^not ok|^MISSED|FAIL|[Ee]rror:|ERROR:' |
             head -n 60 | sed 's/^/    /'
     fi
-    grep -E '^skipped: |# skip' "$3" | sed 's/^/    /'
+    grep -aE '^skipped: |# skip' "$3" | sed 's/^/    /'
 }
 
 # program NAME COMMAND...: half an hour at most.
 program() {
-    local name=$1 log=build/logs/${1//[\/ ]/-}.log
+    local name=$1 log=build/logs/${1//[\/ ]/-}.log start=$SECONDS
     shift
     timeout 1800 "$@" > "$log" 2>&1 < /dev/null
-    count "$name" $? "$log"
+    count "$name" $? "$log" $((SECONDS - start))
 }
 
 # bazel_test NAME OPTION...: every test target of the tree.
 bazel_test() {
-    local name=$1 all=build/logs/$1.log built=0 before=$failed
+    local name=$1 all=build/logs/$1.log built=0 before=$failed start=$SECONDS
     local status target result log
     shift
     bazel test --config=ci --keep_going "${environment[@]}" "$@" < /dev/null > "$all" 2>&1
@@ -68,15 +69,15 @@ bazel_test() {
         PASSED* | '(cached) PASSED'*) count "$name $target" 0 "$log" ;;
         *) count "$name $target" 1 "$log" ;;
         esac
-    done < <(grep -E '^//[^ ]+ +(\(cached\) )?[A-Z]' "$all")
+    done < <(grep -aE '^//[^ ]+ +(\(cached\) )?[A-Z]' "$all")
     # What did not build is one failure, with the compiler's words.
     if [ "$built" = 0 ] || { [ "$status" != 0 ] && [ "$failed" = "$before" ]; } ||
-        grep -q 'TO BUILD' "$all"; then
+        grep -aq 'TO BUILD' "$all"; then
         count "$name build" 1 "$all"
     fi
+    echo "$name: $((SECONDS - start)) s"
 }
 
-began=$(date +%s)
 setup bazel=bazel-bootstrap g++=g++ /usr/include/catch2=catch2 "${LUAJIT:-luajit}=luajit" \
     git=git || exit 1
 # Without these their tests are skipped.
@@ -86,27 +87,28 @@ setup_model || unset MODEL
 environment=()
 [ -z "${LUAJIT:-}" ] || environment+=("--repo_env=LUAJIT=$(command -v "$LUAJIT")")
 [ -z "${MODEL:-}" ] || environment+=("--test_env=MODEL=$MODEL")
-echo "set-up: $(($(date +%s) - began)) s"
+echo "set-up: $SECONDS s"
 
 bazel_test bazel //...
-bazel_test asan --config=asan --test_tag_filters=-no_asan //...
+bazel_test asan --config=asan //...
 # Planted kernels take one core for minutes: the next programs run beside them.
 tools/build.sh > build/logs/build.log 2>&1
 timeout 1800 env DEVICES=emu:sm_80 tests/planted_kernels.sh > build/logs/planted-kernels.log 2>&1 \
     < /dev/null &
 planted_kernels=$!
+planted_since=$SECONDS
 program house tests/house.sh
 program planted tests/planted.sh
 program lint tools/lint.sh
 wait "$planted_kernels"
-count planted-kernels $? build/logs/planted-kernels.log
+count planted-kernels $? build/logs/planted-kernels.log $((SECONDS - planted_since))
 program kernels "${LUAJIT:-luajit}" tools/kernels.lua
 program quickstart examples/quickstart.sh
 for example in examples/*.lua; do
     program "$example" env "LUA_PATH=lua/?.lua;;" "${LUAJIT:-luajit}" "$example"
 done
 
-echo "logs: build/logs, time: $(($(date +%s) - began)) s"
+echo "logs: build/logs, time: $SECONDS s"
 line="$passed passed, $failed failed"
 [ "$skipped" = 0 ] || line="$line, $skipped skipped"
 echo "$line"

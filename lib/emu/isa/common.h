@@ -28,7 +28,7 @@ typedef struct attn_emu_common {
 } attn_emu_common;
 
 /* A thread's stack lies in a region that is aligned to all stacks' size: emu_core.h. */
-#define EMU_STACK_BITS 16
+#define EMU_STACK_BITS 18
 
 #ifdef ATTN_EMU /* in a kernel */
 
