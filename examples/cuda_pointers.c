@@ -114,21 +114,16 @@ static void *host_memory(size_t bytes) {
     return aligned_alloc(64, (bytes + 63) / 64 * 64);
 }
 
-static float *numbers(int n) {
-    return host_memory((size_t)n * sizeof(float));
-}
-
 int main(void) {
+    static _Alignas(64) float q[Q], k[K], v[K], o[Q], got[Q];
     attn_device *device, *ref;
     attn_variant *variant;
     tensors here, there;
-    float *const q = numbers(Q), *const k = numbers(K), *const v = numbers(K);
-    float *const o = numbers(Q), *const got = numbers(Q);
-    TRY(attn_device_open("ref", NULL, &ref));
     if (attn_device_open("cuda:0", NULL, &device) < 0) {
         printf("left out: %s\n", attn_error());
         return 0;
     }
+    TRY(attn_device_open("ref", NULL, &ref));
     tensors_of(&here, q, k, v, o);
     TRY(attn_random(ref, &here.q, ATTN_NORMAL, 1, NULL));
     TRY(attn_random(ref, &here.k, ATTN_NORMAL, 2, NULL));

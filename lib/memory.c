@@ -59,6 +59,11 @@ static int forget(const attn_device *device, const void *pointer, uint64_t *byte
             found = 1;
         }
     }
+    if (n_blocks == 0) {
+        free(blocks);
+        blocks = NULL;
+        room = 0;
+    }
     pthread_mutex_unlock(&lock);
     return found;
 }
