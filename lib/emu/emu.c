@@ -2,7 +2,7 @@
 
    Who calls it: emu_driver.c, tests. Blocks are independent, so each is one item of the pool; a
    core (emu_core.h) is taken from a list of idle ones for every block and put back, since several
-   launches may be under way. The list is kept for the life of the process. */
+   launches may be under way. The list is kept until the library is unloaded. */
 #define _GNU_SOURCE
 #include "emu_core.h"
 
@@ -17,12 +17,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static emu_core *idle;
 
 static void core_free(emu_core *c) {
-    if (c) {
-        free(c->data);
-        free(c->valid);
-        free(c->shadow);
-        free(c);
+    if (!c) {
+        return;
     }
+    for (int i = 0; i < EMU_THREADS; i++) {
+        free(c->thread[i].copies);
+        free(c->thread[i].own);
+    }
+    if (c->stacks) {
+        munmap(c->stacks, (size_t)EMU_THREADS * EMU_STACK);
+    }
+    free(c->data);
+    free(c->valid);
+    free(c->shadow);
+    free(c);
 }
 
 /* The region of stacks, aligned to its size: twice as much is asked for and the ends given back. */
@@ -71,6 +79,14 @@ static void core_put(emu_core *c) {
     c->next = idle;
     idle = c;
     pthread_mutex_unlock(&lock);
+}
+
+__attribute__((destructor)) static void cores_free(void) {
+    while (idle) {
+        emu_core *const next = idle->next;
+        core_free(idle);
+        idle = next;
+    }
 }
 
 /* -- A launch ---------------------------------------------------------------------------------- */
