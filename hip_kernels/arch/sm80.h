@@ -95,23 +95,23 @@ DEV int chunk_elements(const tile_rows *from, u32 c) {
     return n < 0 ? 0 : n > CHUNK ? CHUNK : n;
 }
 
-/* Rows that are all there, to shared memory at `to`. A thread has the same chunk of every `step`-th
-   row, so that its addresses follow one another; some threads may be left over. */
+/* Rows that are all there, to shared memory at `to`. Of a row `across` threads take neighbouring
+   chunks, and then those `across` further on; each thread stays in its column, so that its addresses
+   follow one another. */
 DEV void ring_fast(u32 to, const tile_rows *from, int row, u32 rows, u32 chunks) {
-    const u32 step = ATTN_THREADS / chunks, thread = forget((u32)thread_id());
-    const u32 r = thread / chunks, c = thread % chunks, place = to + chunk_at(r, c, chunks);
-    const int n = chunk_elements(from, c);
-    const u64 next = n ? (u64)(step * from->n) : 0;
-    u64 source = n ? from->data + (u64)((i64)(row + (int)r) * from->n) + c * 16 : from->data;
-    UNROLL for (u32 first = 0; first < rows; first += step) {
-        if (ATTN_THREADS % chunks == 0 || r < step) {
+    const u32 power = chunks & (0u - chunks), across = power < 32 ? power : 32;
+    const u32 step = ATTN_THREADS / across, thread = forget((u32)thread_id());
+    const u32 r = thread / across;
+    UNROLL for (u32 left = 0; left < chunks; left += across) {
+        const u32 c = left + thread % across, place = to + chunk_at(r, c, chunks);
+        const int n = chunk_elements(from, c);
+        u64 source = from->data + (u64)((i64)(row + (int)r) * from->n) + (n ? c * 16 : 0);
+        UNROLL for (u32 first = 0; first < rows; first += step) {
             if (rows % step == 0 || first + r < rows) {
-                cp_async_16(step % 8 ? to + chunk_at(first + r, c, chunks)
-                                     : place + first * chunks * 16,
-                            source, n * ATTN_BYTES);
+                cp_async_16((place ^ first % 8 * 16) + first * chunks * 16, source, n * ATTN_BYTES);
             }
+            source += (u64)(step * from->n);
         }
-        source += next;
     }
 }
 

@@ -176,6 +176,8 @@ const listed suite_list[] = {
                  "seed=498"},
     {"Dao#498b", "dir=bwd dtype=bf16 H=2 NQ=97 NK=97 D=192 variant=\"@causal\" seed=498"},
     /* 1 x 1024 x 128 heads: 128 rows, 2 heads. */
+    {"one-warp-192", "H=2 NQ=3 NK=70 D=192 seed=192"},
+    {"one-warp-256", "H=2 NQ=3 NK=70 D=256 DV=192 variant=\"@causal\" seed=256"},
     {"Dao#2087a", "dir=bwd dtype=bf16 H=2 NQ=128 NK=128 D=192 DV=128 variant=\"@causal\" "
                   "seed=2087"},
     {"Dao#2087b", "dir=bwd dtype=bf16 H=2 NQ=128 NK=128 D=192 DV=128 seed=2087"},
