@@ -75,6 +75,7 @@ int attn__next_row(const attn_tensor *t, int64_t *index, char **at);
 
 /* -- device.c ---------------------------------------------------------------------------------- */
 int attn__device_check(const attn_device *device); /* refuses NULL */
+uint64_t attn__host_memory(void);                  /* bytes this machine has */
 
 /* -- memory.c ---------------------------------------------------------------------------------- */
 int attn__stream_check(const attn_device *device, const void *stream);

@@ -46,7 +46,7 @@ static void host_ask(void) {
     }
 }
 
-static uint64_t host_memory(void) {
+uint64_t attn__host_memory(void) {
     pthread_once(&host_once, host_ask);
     return host_bytes;
 }
@@ -54,7 +54,7 @@ static uint64_t host_memory(void) {
 static void describe(attn_device_info *info, const attn__engine *engine, int threads,
                      uint64_t used) {
     *info = (attn_device_info){.size = sizeof *info, .kind = HOST, .index = 0, .threads = threads};
-    info->memory = host_memory();
+    info->memory = attn__host_memory();
     info->used = used;
     snprintf(info->name, sizeof info->name, "%s", engine->name);
     memcpy(info->arch, host_arch, sizeof host_arch);

@@ -90,9 +90,7 @@ static int new_far(attn_device *device, uint64_t bytes, void **pointer) {
 }
 
 static int new_near(const attn_device *device, uint64_t bytes, void **pointer) {
-    attn_device_info info = {.size = sizeof info};
-    ATTN_TRY(attn_device_query(device, &info));
-    const uint64_t total = info.memory;
+    const uint64_t total = attn__host_memory();
     const uint64_t used = __atomic_load_n(&device->used, __ATOMIC_RELAXED);
     char *base = NULL;
     if (bytes <= total && used <= total - bytes) {

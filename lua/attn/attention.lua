@@ -2,88 +2,79 @@
 --
 -- Who calls it: attn.lua. A call is put together once and used forward and backward:
 --
---     options.lua -> attn_call c -> plan (cached by everything but pointers and run-time numbers)
---                        |                      |
---                        +------ attn_run ------+---- o, call.lse
+--     options.lua -> attn_call c, and the key of what its plan depends on (memo.lua)
+--                        |                       |
+--                        |       plan, and the kinds of its results: a known problem asks no more
+--                        |                       |
+--                        +------ attn_run -------+---- o, call.lse
 --                        +-- dout, dq, captures' grads --- attn_run ---- g
 --
 -- One workspace per stream grows to what the largest plan needs.
 
-local bit = require 'bit'
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local words = require 'attn.words'
+local memo = require 'attn.memo'
 local tensor = require 'attn.tensor'
 local symbol = require 'attn.symbol'
 local load = require 'attn.load'
 local variants = require 'attn.variants'
 local options = require 'attn.options'
-local key_of = require 'attn.key'
+local kind_of = require 'attn.kind'.of
 local C, check, fail = base.C, base.check, base.fail
-local put, want_tensor = options.put, options.want_tensor
-local band, bor = bit.band, bit.bor
-local address_t, void_p = ffi.typeof 'uintptr_t', ffi.typeof 'void *'
+local put, put_result, want_tensor = options.put, options.put_result, options.want_tensor
+local like = tensor.like
+local min = math.min
 local call_t, types = ffi.typeof 'attn_call', tensor.types
+local CALL_BYTES = ffi.sizeof(call_t)
 
 local M = {}
 
+local none = {}
+
 -- -- Plans and workspaces -----------------------------------------------------------------------
 
-local MAX_PLANS = 64
-local plans, n_plans, clock = {}, 0, 0 -- variant's text -> key -> {handle, workspace, used}
+local MOST_PLANS = 64 -- half of them used last
+local plans = memo.new(MOST_PLANS / 2) -- {handle, workspace, alignment, kinds = results' by name}
 local workspaces = {} -- device -> stream's address -> {tensor, bytes, data}
-
-local function forget_oldest()
-    local oldest, its_text, its_key
-    for text, of_text in pairs(plans) do
-        for key, plan in pairs(of_text) do
-            if not oldest or plan.used < oldest.used then
-                oldest, its_text, its_key = plan, text, key
-            end
-        end
-    end
-    plans[its_text][its_key] = nil
-    if next(plans[its_text]) == nil then
-        plans[its_text] = nil
-    end
-    n_plans = n_plans - 1
-end
 
 local plan_box = ffi.new 'attn_plan *[1]'
 local plan_info = ffi.new 'attn_plan_info'
 plan_info.size = ffi.sizeof(plan_info)
 
-local function new_plan(call, c, direction)
-    check(C.attn_plan_new(call.device.handle, direction, c, call.variant.handle, plan_box))
-    local plan = {handle = ffi.gc(plan_box[0], C.attn_plan_release)}
-    check(C.attn_plan_query(plan.handle, plan_info))
-    plan.workspace = tonumber(plan_info.workspace)
-    if n_plans == MAX_PLANS then
-        forget_oldest()
+-- The largest power of two up to 16 that divides the addresses of the tensors of which kernels load
+-- many elements at once.
+local function alignment_of(keep)
+    local least = 16
+    for _, name in ipairs {'q', 'k', 'v', 'o', 'dout', 'dq', 'dk', 'dv'} do
+        if keep[name] then
+            least = min(least, kind_of(keep[name]).alignment)
+        end
     end
-    n_plans = n_plans + 1
+    return least
+end
+
+-- results: the names of those that are made anew at every call.
+local function new_plan(call, c, direction, results)
+    local alignment, kinds = alignment_of(call.keep), {}
+    c.alignment = alignment
+    check(C.attn_plan_new(call.device.handle, direction, c, call.variant.handle, plan_box))
+    local handle = ffi.gc(plan_box[0], C.attn_plan_release)
+    check(C.attn_plan_query(handle, plan_info))
+    for _, name in ipairs(results) do
+        kinds[name] = kind_of(call.keep[name])
+    end
+    local plan = {handle = handle, workspace = tonumber(plan_info.workspace),
+        alignment = alignment, kinds = kinds}
+    plans:put(call.key, #call.key, plan)
     return plan
 end
 
-local function plan_for(call, c, direction, grads)
-    local text, its_key = call.variant.text, key_of(call, c, direction, grads)
-    local of_text = plans[text]
-    local plan = of_text and of_text[its_key]
-    if not plan then
-        plan = new_plan(call, c, direction)
-        plans[text] = plans[text] or {}
-        plans[text][its_key] = plan
-    end
-    clock = clock + 1
-    plan.used = clock
-    return plan
-end
+local NO_STREAM = ffi.cast('void *', nil)
 
 -- Runs on one stream take turns with their workspace; on several streams they need several.
 local function workspace_for(call, plan)
-    local stream = ffi.cast(void_p, call.stream)
-    local address = tonumber(ffi.cast(address_t, stream))
-    local of_device = workspaces[call.device]
+    local of_device, address = workspaces[call.device], call.stream_number
     if not of_device then
         of_device = {}
         workspaces[call.device] = of_device
@@ -91,7 +82,7 @@ local function workspace_for(call, plan)
     local work = of_device[address]
     if not work or work.bytes < plan.workspace then
         if work then
-            check(C.attn_stream_sync(call.device.handle, stream))
+            check(C.attn_stream_sync(call.device.handle, call.stream or NO_STREAM))
             work.tensor:free()
             of_device[address] = nil
         end
@@ -102,34 +93,31 @@ local function workspace_for(call, plan)
     return work.data
 end
 
-local function address(t)
-    return t and tonumber(ffi.cast(address_t, t.head.data) % 16) or 0
-end
-
--- The largest power of two up to 16 that divides the addresses of the tensors of which kernels load
--- many elements at once.
-local function alignment_of(keep)
-    local low = bor(16, address(keep.q), address(keep.k), address(keep.v), address(keep.o))
-    if keep.dout then
-        low = bor(low, address(keep.dout), address(keep.dq), address(keep.dk), address(keep.dv))
-    end
-    return band(low, -low)
-end
-
 -- Releases plans and workspaces; they come back when they are needed.
 function M.forget()
-    plans, n_plans, workspaces = {}, 0, {}
+    plans, workspaces = memo.new(MOST_PLANS / 2), {}
 end
 
--- Plans and runs c, with the captures' gradients in grads (by name).
-local function run(call, c, direction, grads)
+-- What the variant reads, with its gradients in grads (by name), into c and the key.
+local function bind(call, c, grads)
     local captures = variants.bind(call.variant, call.device, grads)
     call.captures = captures -- alive while the device may read them
     c.captures, c.n_captures = captures.array, captures.n
-    c.alignment = alignment_of(call.keep)
-    local plan = plan_for(call, c, direction, grads)
-    check(C.attn_run(plan.handle, c, workspace_for(call, plan), call.stream))
-    return plan
+    local key, n = call.key, #call.key
+    for i, one in ipairs(call.variant.symbols) do
+        local value = captures.values[i]
+        key[n + 1] = tensor.is(value) and kind_of(value).number or type(value)
+        key[n + 2] = grads and grads[one.name] ~= nil or false
+        n = n + 2
+    end
+end
+
+local function run(call, c, plan)
+    c.alignment = plan.alignment
+    local status = C.attn_run(plan.handle, c, workspace_for(call, plan), call.stream)
+    if status < 0 then
+        check(status)
+    end
 end
 
 -- -- The call -----------------------------------------------------------------------------------
@@ -166,6 +154,7 @@ function Call:free()
         for _, t in ipairs(self.own) do
             t:free()
         end
+        self.lse:free()
         self.c, self.keep, self.own, self.plan = nil, nil, nil, nil
     end
 end
@@ -224,14 +213,18 @@ end
 
 -- A call for the other direction, with the tensors of this one, none of which may be freed by now.
 local function turn_round(call)
-    local back = {c = call_t(call.c), more = true, device = call.device, stream = call.stream,
-        variant = call.variant, blocks = call.blocks, keep = {}}
+    local back = {c = call_t(call.c), device = call.device, stream = call.stream, key = {},
+        stream_number = call.stream_number, variant = call.variant, blocks = call.blocks, keep = {}}
     for name, t in pairs(call.keep) do
-        if t.storage.live == 0 then
+        if not tensor.is_alive(t) then
             fail('INVALID', name, ('%s was freed, and backward reads it'):format(name))
         end
         back.keep[name] = t
     end
+    for i, x in ipairs(call.key) do
+        back.key[i] = x
+    end
+    back.key[1] = C.ATTN_BACKWARD
     return back
 end
 
@@ -241,26 +234,39 @@ local function result_type(t)
     return dtype.float and dtype.bits == 8 and types.bf16 or dtype
 end
 
+local gradients = {'dq', 'dk', 'dv'}
+local gradients_and_sink = {'dq', 'dk', 'dv', 'dsink'}
+
+-- g.q g.k g.v, and g.sink if there is a sink, put into the call.
+local function make_gradients(call, c, names, plan)
+    local g = {}
+    for _, name in ipairs(names) do
+        local of = name:sub(2)
+        local t = call.keep[of]
+        g[of] = plan and like(plan.kinds[name], call.device)
+            or tensor.empty(t.shape, {dtype = result_type(t).name, device = call.device})
+        c[name] = put_result(call, name, g[of])
+    end
+    return g
+end
+
 -- Gradients of sum(o * dout) + sum(lse * dlse): g.q g.k g.v, g.sink if there is a sink, and g[x]
 -- for every x in wrt: tensors and parameters that the variant reads, or their names.
 function Call:backward(dout, wrt, dlse)
     alive(self)
-    wrt = options.want('table', 'wrt', wrt or {})
+    wrt = options.want('table', 'wrt', wrt or none)
     local back = turn_round(self)
-    local keep, c, g = self.keep, back.c, {}
+    local c, key = back.c, back.key
     c.dout = put(back, 'dout', dout)
     if dlse ~= nil then
         c.dlse = put(back, 'dlse', dlse)
     end
-    for _, name in ipairs {'q', 'k', 'v', 'sink'} do
-        local t = keep[name]
-        if t then
-            g[name] = tensor.empty(t.shape, {dtype = result_type(t).name, device = self.device})
-            c['d' .. name] = put(back, 'd' .. name, g[name])
-        end
-    end
     local grads, names = capture_grads(self, wrt)
-    run(back, c, C.ATTN_BACKWARD, grads)
+    bind(back, c, grads)
+    local plan = plans:get(key, #key)
+    local results = self.keep.sink and gradients_and_sink or gradients
+    local g = make_gradients(back, c, results, plan)
+    run(back, c, plan or new_plan(back, c, C.ATTN_BACKWARD, results))
     collect_grads(self, g, wrt, grads, names)
     return g
 end
@@ -296,33 +302,35 @@ local function check_axes(call)
 end
 
 local plain -- the variant that leaves scores as they are
-local none = {}
+local made, made_but_o = {'o', 'lse'}, {'lse'}
 
--- o and lse for q and v; out: the tensor for o, if there is one.
-local function results(device, q, v, out)
-    local n, last, e = q.head.ndim, v.head.ndim - 1, q.extent
+-- o and lse; out: the tensor for o, if there is one.
+local function results(call, plan, q, v, out)
+    local device = call.device
+    if plan then
+        return out or like(plan.kinds.o, device), like(plan.kinds.lse, device)
+    end
+    local shape, last = q.shape, v.shape
+    local n = #shape
     if n ~= 3 and n ~= 4 then
         fail('SHAPE', 'q', ('q has rank %d: [B][H][N][D], or packed [T][H][D], is wanted')
             :format(n))
     end
-    local a, b, c = tonumber(e[0]), tonumber(e[1]), tonumber(e[2])
-    local d = last < 0 and 1 or tonumber(v.extent[last])
+    local rows = n == 3 and {shape[2], shape[1]} or {shape[1], shape[2], shape[3]}
+    shape[n] = last[#last] or 1
     -- Backward takes exp(score - lse): an f32 lse of large scores would spoil the oracle.
-    local exact = device.name == 'ref' and types.f64 or types.f32
-    if n == 3 then
-        return out or tensor.compact(result_type(q), device, 3, a, b, d, 1),
-            tensor.compact(exact, device, 2, b, a, 1, 1)
-    end
-    return out or tensor.compact(result_type(q), device, 4, a, b, c, d),
-        tensor.compact(exact, device, 3, a, b, c, 1)
+    local exact = device.name == 'ref' and 'f64' or 'f32'
+    return out or tensor.empty(shape, {dtype = result_type(q).name, device = device}),
+        tensor.empty(rows, {dtype = exact, device = device})
 end
 
 local function new_call(q, k, v)
     local c = call_t()
-    c.size = ffi.sizeof(call_t)
+    c.size = CALL_BYTES
     local device = tensor.device_of(want_tensor('q', q))
     local call = setmetatable({c = c, device = device, own = {}, lse = false, plan = false,
-        variant = false, more = false, keep = {q = q, k = k, v = v, o = false, lse = false}}, Call)
+        variant = false, stream_number = 0, key = {C.ATTN_FORWARD, '', 0},
+        keep = {q = q, k = k, v = v, o = false, lse = false}}, Call)
     c.q, c.k, c.v = put(call, 'q', q), put(call, 'k', k), put(call, 'v', v)
     return call
 end
@@ -331,15 +339,26 @@ end
 function M.attention(q, k, v, opt)
     opt = options.want('table', 'opt', opt or none)
     local call = new_call(q, k, v)
-    local c, device = call.c, call.device
+    local c, key, out = call.c, call.key, opt.out
     options.read(call, opt)
     plain = plain or variants.of {}
-    call.variant = opt.variant ~= nil and variants.of(opt.variant) or plain
-    check_axes(call)
-    local o, lse = results(device, q, v, opt.out ~= nil and want_tensor('out', opt.out))
-    call.own[#call.own + 1], call.lse = lse, lse
-    c.o, c.lse = put(call, 'o', o), put(call, 'lse', lse)
-    call.plan = run(call, c, C.ATTN_FORWARD)
+    local variant = opt.variant ~= nil and variants.of(opt.variant) or plain
+    call.variant, key[2] = variant, variant.text
+    if out ~= nil then
+        c.o = put_result(call, 'o', want_tensor('out', out))
+        key[3] = kind_of(out).number
+    end
+    if variant.symbols[1] then
+        check_axes(call)
+        bind(call, c)
+    end
+    local plan = plans:get(key, #key)
+    local o, lse = results(call, plan, q, v, out)
+    call.lse = lse
+    c.o, c.lse = put_result(call, 'o', o), put_result(call, 'lse', lse)
+    plan = plan or new_plan(call, c, C.ATTN_FORWARD, out == nil and made or made_but_o)
+    run(call, c, plan)
+    call.plan = plan
     return o, call
 end
 
@@ -354,22 +373,22 @@ function M.merge(parts, opt)
     local n = #parts
     local outs = ffi.new('const attn_tensor *[?]', n + 1)
     local lses = ffi.new('const attn_tensor *[?]', n + 1)
-    local call = {keep = {}, own = {}}
+    local call = {keep = {}, own = {}, key = {}}
     for i, part in ipairs(parts) do
         local o, lse = options.want('table', 'parts', part)[1], part[2]
         if not tensor.is(o) or not tensor.is(lse) then
             fail('INVALID', 'parts', ('parts[%d] is no pair {o, lse} of tensors'):format(i))
         end
         call.device = call.device or tensor.device_of(o)
-        outs[i - 1], lses[i - 1] = put(call, 'o', o), put(call, 'lse', lse)
+        outs[i - 1], lses[i - 1] = put_result(call, 'o', o), put_result(call, 'lse', lse)
     end
     if n == 0 then
         fail('INVALID', 'parts', 'parts is empty: at least one pair {o, lse} is wanted')
     end
-    local function like(t)
+    local function compact(t)
         return tensor.empty(t.shape, {dtype = t.dtype, device = call.device})
     end
-    local o, lse = like(parts[1][1]), like(parts[1][2])
+    local o, lse = compact(parts[1][1]), compact(parts[1][2])
     local sink = opt.sink ~= nil and options.put_list(call, 'sink', opt.sink, 'f32') or nil
     check(C.attn_merge(call.device.handle, n, outs, lses, sink, tensor.c(o), tensor.c(lse), nil))
     return o, lse

@@ -12,15 +12,21 @@ local abs, floor = math.abs, math.floor
 local M = {}
 
 -- name arch missing: strings; kind index threads memory: numbers; emulated, is_host (its memory is
--- the host's): booleans. handle: once it is open, attn_device*.
+-- the host's): booleans. handle: once it is open, attn_device*; number: its own in this program;
+-- buffers: how many it has (storage.lua).
 local Device = {}
 Device.__index = Device
 function Device:__tostring()
     return self.name
 end
 
+local last_number = 0
+
 local function describe(info)
+    last_number = last_number + 1
     return setmetatable({
+        number = last_number,
+        buffers = 0,
         name = ffi.string(info.name),
         arch = ffi.string(info.arch),
         missing = ffi.string(info.missing),

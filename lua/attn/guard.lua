@@ -45,7 +45,7 @@ local function walk_table(walk, t)
             if type(value) == 'table' then
                 walk_table(walk, value)
             elseif type(value) == 'cdata' and tensor.is(value) and type(key) == 'string' then
-                walk.names[value.storage.id] = walk.names[value.storage.id] or key
+                walk.names[value.storage] = walk.names[value.storage] or key
             end
         end
     end
@@ -66,7 +66,7 @@ local function walk_upvalue(walk, f, i, name, value)
     elseif kind == 'table' then
         walk_table(walk, value)
     elseif kind == 'cdata' and tensor.is(value) then
-        walk.names[value.storage.id] = walk.names[value.storage.id] or name
+        walk.names[value.storage] = walk.names[value.storage] or name
     end
 end
 

@@ -15,7 +15,7 @@ local base = require 'attn.ffi'
 local tensor = require 'attn.tensor'
 local symbol = require 'attn.symbol'
 local argument = require 'attn.argument'
-local C = base.C
+local C, data_of = base.C, require 'attn.storage'.data_of
 local refuse, check, apply, lift, ops = symbol.refuse, symbol.check, symbol.apply, symbol.lift,
     symbol.ops
 local floor, tonumber, unpack = math.floor, tonumber, unpack
@@ -36,14 +36,14 @@ function M.memory_key(t)
     for axis = 0, head.ndim - 1 do
         parts[axis + 1] = ('%d:%d'):format(tonumber(t.extent[axis]), tonumber(t.step[axis]))
     end
-    local offset = ffi.cast('char *', head.data) - ffi.cast('char *', t.storage.data)
-    return ('%d+%d %s %s'):format(t.storage.id, tonumber(offset), t.dtype, table.concat(parts, ' '))
+    local offset = ffi.cast('char *', head.data) - ffi.cast('char *', data_of(t.storage))
+    return ('%d+%d %s %s'):format(t.storage, tonumber(offset), t.dtype, table.concat(parts, ' '))
 end
 
 -- The name the user gave the tensor (an upvalue, a field, a global) if it is a name in the variant
 -- text, else "t"; with a number where it is taken.
 local function name_for(T, t)
-    local name = T.names[t.storage.id]
+    local name = T.names[t.storage]
     if not name then
         for key, value in pairs(T.globals) do
             if rawequal(value, t) and type(key) == 'string' then

@@ -7,11 +7,13 @@
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local tensor = require 'attn.tensor'
+local kind_of = require 'attn.kind'.of
 local symbol = require 'attn.symbol'
 local words = require 'attn.words'
 local C, fail = base.C, base.fail
 local check_names = words.check_names
 local floor = math.floor
+local void_p, address_t = ffi.typeof 'void *', ffi.typeof 'uintptr_t'
 local is_tensor, device_of = tensor.is, require 'attn.storage'.device_of
 
 local M = {}
@@ -34,9 +36,10 @@ M.want_tensor = want_tensor
 
 -- -- Tensors ------------------------------------------------------------------------------------
 
--- What a call is put together in: c (attn_call), device, keep (tensors by option name), own (those
--- that were made from tables here).
-local function put(call, name, t)
+-- A call is put together in: c (attn_call), device, keep (tensors by option name), own (those that
+-- were made from tables here), key (what its plan depends on, as a list: memo.lua).
+
+local function put_result(call, name, t)
     if not is_tensor(t) or device_of(t.storage) ~= call.device then
         local device = tensor.device_of(want_tensor(name, t)) -- refuses a freed one
         fail('DEVICE', name, ('%s is on %s, but q is on %s: use :to'):format(name, device.name,
@@ -44,6 +47,13 @@ local function put(call, name, t)
     end
     call.keep[name] = t
     return t.head
+end
+M.put_result = put_result
+
+local function put(call, name, t)
+    local head, key = put_result(call, name, t), call.key
+    key[#key + 1] = kind_of(t).number
+    return head
 end
 M.put = put
 
@@ -73,8 +83,10 @@ end
 
 -- -- Numbers ------------------------------------------------------------------------------------
 
-local function number(call, name, x)
-    call.c[name] = want('number', name, x)
+-- A number on which the plan depends.
+local function put_number(call, name, x)
+    local key = call.key
+    call.c[name], key[#key + 1] = x, x
 end
 
 local function whole(name, x, most)
@@ -102,7 +114,9 @@ end
 
 local function flag(value)
     return function(call, name, x)
-        if want('boolean', name, x) then
+        local key = call.key
+        key[#key + 1] = want('boolean', name, x)
+        if x then
             call.c.flags = call.c.flags + value
         end
     end
@@ -122,8 +136,9 @@ local function group(members)
     local known = names_of(members)
     return function(call, name, x)
         check_names(name, want('table', name, x), known)
-        for key, value in pairs(x) do
-            call.c[members[key]] = whole(name .. '.' .. key, value, 2 ^ 31 - 1)
+        for member, value in pairs(x) do
+            call.key[#call.key + 1] = member
+            put_number(call, members[member], whole(name .. '.' .. member, value, 2 ^ 31 - 1))
         end
     end
 end
@@ -133,6 +148,7 @@ local function blocks(call, name, x)
     local b = ffi.new 'attn_blocks'
     b.size = ffi.sizeof(b)
     b.bm, b.bn = whole('blocks.bm', x.bm, 2 ^ 31 - 1), whole('blocks.bn', x.bn, 2 ^ 31 - 1)
+    call.key[#call.key + 1], call.key[#call.key + 2] = x.bm, x.bn
     for _, key in ipairs {'counts', 'indices'} do
         b[key] = put_list(call, 'blocks.' .. key, x[key], 'i32')
     end
@@ -140,7 +156,7 @@ local function blocks(call, name, x)
 end
 
 local function longest(call, name, x)
-    call.c[name] = whole(name, x, 2 ^ 31 - 1)
+    put_number(call, name, whole(name, x, 2 ^ 31 - 1))
 end
 
 -- -- The table ----------------------------------------------------------------------------------
@@ -148,11 +164,13 @@ end
 local f32, i32 = tensor_reader 'f32', tensor_reader 'i32'
 local readers = {
     scale = function(call, name, x)
-        number(call, name, x)
+        call.c.scale = want('number', name, x)
         call.c.flags = call.c.flags + C.ATTN_SCALE_GIVEN
     end,
     sink = f32,
-    dropout = number,
+    dropout = function(call, name, x)
+        put_number(call, name, want('number', name, x))
+    end,
     seed = seed,
     offset = function(call, name, x)
         call.c.offset = whole(name, x, 2 ^ 32 - 1)
@@ -167,20 +185,22 @@ local readers = {
     top_left = flag(C.ATTN_TOP_LEFT),
     blocks = blocks,
     stream = function(call, name, x)
-        call.stream = ffi.cast('void *', want('cdata', name, x))
+        call.stream = ffi.cast(void_p, want('cdata', name, x))
+        call.stream_number = tonumber(ffi.cast(address_t, call.stream))
     end,
     -- read by attention.lua itself
     variant = false, out = false,
 }
 local names = names_of(readers)
 
--- Reads the options into the call. call.more: it has some besides its variant and its result.
+-- Reads the options into the call.
 function M.read(call, opt)
+    local key = call.key
     for name, x in pairs(opt) do
         local reader = readers[name]
         if reader then
+            key[#key + 1] = name
             reader(call, name, x)
-            call.more = true
         elseif reader == nil then
             check_names('attn.attention', opt, names)
         end

@@ -1,57 +1,57 @@
 -- storage.lua: the memory behind tensors: counted, accounted, released once.
 --
--- Who calls it: tensor.lua. A storage is malloc'ed and counts the tensors (views) that share it:
+-- Who calls it: tensor.lua. A storage is a table; tensors are cdata and hold its number:
+--
+--     list[id] = {id, data, device, bytes, refs, anchor}
 --
 --     data     what goes back to the device, where there is one
---     bytes    its size
---     refs     views that are not yet collected; at 0 the storage itself is freed
---     live     0 after release: whoever still holds a view gets an error, not freed memory
---     id       key of the tables that keep the device and an anchor alive in Lua
+--     device   nil after release: whoever still holds a view gets an error, not freed memory
+--     bytes    its size; 0: the memory is not ours to release
+--     refs     views that are not yet collected; at 0 the storage itself goes
+--     anchor   what must live as long as the memory
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
-local C, check, fail = base.C, base.check, base.fail
+local C, check = base.C, base.check
 local ceil, max = math.ceil, math.max
 
 local M = {}
-
-ffi.cdef [[
-typedef struct attn_lua_storage {
-    void *data;
-    attn_device *device; /* NULL: the memory is not ours to release */
-    double bytes;
-    int32_t refs, live;
-    double id;
-} attn_lua_storage;
-void *malloc(size_t bytes);
-void free(void *pointer);
-]]
-
-local storage_p, STORAGE_BYTES = ffi.typeof 'attn_lua_storage *', ffi.sizeof 'attn_lua_storage'
 
 -- Lua's collector does not see the bytes behind a tensor. So every allocation steps it in
 -- proportion: by the time as much was allocated as may pile up (half of what is alive, at least
 -- 64 MiB), it has gone round once.
 local FREELY = 64 * 2 ^ 20
 local live = 0 -- bytes of buffers that are not released
--- By storage id; an anchor is what must live as long as the memory.
-local device_of, anchor_of = {}, {} -- luacheck: ignore 241
-local last_id = 0
+local list, last_id = {}, 0
+
+-- A device is retained while it has buffers: at the end of the state its own finalizer may come
+-- before theirs.
+local function count(device, more)
+    local before = device.buffers
+    device.buffers = before + more
+    if before == 0 then
+        C.attn_device_retain(device.handle)
+    elseif before + more == 0 then
+        C.attn_device_release(device.handle)
+    end
+end
 
 -- Finalizers end here: nothing below may raise.
 local function release(storage)
-    if storage.live == 0 then
-        return
-    end
-    storage.live = 0
-    device_of[storage.id], anchor_of[storage.id] = nil, nil
-    if storage.device ~= nil then
-        C.attn_buffer_release(storage.device, storage.data)
-        C.attn_device_release(storage.device)
-        live = live - storage.bytes
+    local device = storage.device
+    if device then
+        storage.device, storage.anchor = nil, nil
+        if storage.bytes > 0 then
+            C.attn_buffer_release(device.handle, storage.data)
+            count(device, -1)
+            live = live - storage.bytes
+        end
     end
 end
-M.release = release
+
+function M.release(id)
+    release(list[id])
+end
 
 -- Storages with one view less. LuaJIT compiles nothing inside a finalizer, and calls to C are slow
 -- there: so finalizers put them here, and whoever wants memory next, or asks how much there is,
@@ -59,19 +59,19 @@ M.release = release
 local dropped, n_dropped = {}, 0
 
 -- One view less.
-function M.drop(storage)
+function M.drop(id)
     n_dropped = n_dropped + 1
-    dropped[n_dropped] = storage
+    dropped[n_dropped] = id
 end
 
 local function settle()
     while n_dropped > 0 do
-        local storage = dropped[n_dropped]
-        dropped[n_dropped], n_dropped = nil, n_dropped - 1
+        local storage = list[dropped[n_dropped]]
+        n_dropped = n_dropped - 1
         storage.refs = storage.refs - 1
         if storage.refs == 0 then
             release(storage)
-            ffi.C.free(storage)
+            list[storage.id] = nil
         end
     end
 end
@@ -111,8 +111,8 @@ end
 
 local box = ffi.new 'void *[1]'
 
--- Memory of the device; a failure is tried again after a whole collection.
-function M.buffer(device, bytes)
+-- A failure is tried again after a whole collection.
+local function buffer(device, bytes)
     owed = owed + bytes
     if owed >= SMALL then
         step()
@@ -125,28 +125,39 @@ function M.buffer(device, bytes)
         M.collect()
         status = C.attn_buffer_new(device.handle, bytes, box)
     end
-    check(status)
+    if status < 0 then
+        check(status)
+    end
     live = live + bytes
+    count(device, 1)
     return box[0]
 end
 
--- data was made by buffer, or is not ours: then bytes is 0. anchor is kept alive as long.
-function M.new(data, device, bytes, anchor)
-    local storage = ffi.cast(storage_p, ffi.C.malloc(STORAGE_BYTES))
-    if storage == nil then
-        fail('MEMORY', '', 'out of memory for a tensor')
+-- A storage of `bytes` on a device; without them of `data`, if there is any, which is not ours.
+-- Returns its number, counted for one view, and where the memory is.
+function M.new(device, bytes, data, anchor)
+    if bytes > 0 then
+        data = buffer(device, bytes)
     end
     last_id = last_id + 1
-    storage.data, storage.bytes, storage.refs, storage.live = data, bytes, 0, 1
-    storage.id = last_id
-    storage.device = bytes > 0 and C.attn_device_retain(device.handle) or nil
-    device_of[last_id], anchor_of[last_id] = device, anchor
-    return storage
+    list[last_id] = {id = last_id, data = data, device = device, bytes = bytes, refs = 1,
+        anchor = anchor}
+    return last_id, data
 end
 
--- The device object of a live storage.
-function M.device_of(storage)
-    return device_of[storage.id]
+-- One view more.
+function M.hold(id)
+    local storage = list[id]
+    storage.refs = storage.refs + 1
+end
+
+-- The device object; nil if the storage was released.
+function M.device_of(id)
+    return list[id].device
+end
+
+function M.data_of(id)
+    return list[id].data
 end
 
 return M

@@ -5,12 +5,12 @@
 --
 -- A tensor is cdata, so that `#t`, `t[i]` and finalizers work:
 --
---     attn_lua_tensor                                  attn_lua_storage (malloc'ed, counted)
---     +--------------+----------+--------+---------+   +------+--------+-------+------+------+----+
---     | attn_tensor  | extent[] | step[] | storage-|-->| data | device | bytes | refs | live | id |
---     | shape strides|          |        |         |   +------+--------+-------+------+------+----+
---     +---|-------|--+----------+--------+---------+     ^
---         |       +------------^ in elements             | more views
+--     attn_lua_tensor
+--     +--------------+----------+--------+---------+------+
+--     | attn_tensor  | extent[] | step[] | storage | kind |   numbers of what storage.lua and
+--     | shape strides|          |        |         |      |   kind.lua hold in tables of Lua
+--     +---|-------|--+----------+--------+---------+------+
+--         |       +------------^ in elements
 --         +---------^
 --
 -- Views share a storage and count it; see storage.lua. Indices count from 0; a shape is an ordinary
@@ -34,11 +34,12 @@ ffi.cdef [[
 typedef struct attn_lua_tensor {
     attn_tensor head;
     int64_t extent[8], step[8];
-    attn_lua_storage *storage;
+    double storage, kind; /* 0: none yet */
 } attn_lua_tensor;
 ]]
 
 local tensor_t = ffi.typeof 'attn_lua_tensor'
+local TENSOR_BYTES = ffi.sizeof(tensor_t)
 local tensor_p = ffi.typeof 'attn_tensor *'
 local byte_p = ffi.typeof 'char *'
 
@@ -53,8 +54,12 @@ local function is(x)
 end
 M.is = is
 
+function M.is_alive(t)
+    return device_of(t.storage) ~= nil
+end
+
 local function alive(t)
-    if t.storage.live == 0 then
+    if not device_of(t.storage) then
         fail('INVALID', 'tensor', 'the tensor was freed')
     end
     return t
@@ -110,19 +115,14 @@ local function count_of(shape)
     return n
 end
 
-local function fill_in(t, storage, device, data, dtype, rank)
+-- The caller has counted the view that t becomes.
+local function describe(t, storage, data, dtype, shape, strides)
+    local head, device, n = t.head, device_of(storage), 1
     t.storage = storage
-    storage.refs = storage.refs + 1
-    local head = t.head
-    head.data, head.ndim = data, rank
+    head.data, head.ndim = data, #shape
     head.device.device_type, head.device.device_id = device.kind, device.index
     head.dtype.code, head.dtype.bits, head.dtype.lanes = dtype.code, dtype.bits, 1
     head.shape, head.strides = t.extent, t.step
-end
-
-local function describe(storage, data, dtype, shape, strides)
-    local t, n = tensor_t(), 1
-    fill_in(t, storage, device_of(storage), data, dtype, #shape)
     for axis = #shape, 1, -1 do -- without strides: compact
         t.extent[axis - 1], t.step[axis - 1] = shape[axis], strides and strides[axis] or n
         n = n * shape[axis]
@@ -132,9 +132,10 @@ end
 
 -- A view of t's storage that begins `offset` elements later.
 local function view(t, offset, shape, strides)
-    local dtype = dtype_of(t)
-    return describe(t.storage, ffi.cast(byte_p, t.head.data) + offset * dtype.bytes, dtype, shape,
-        strides)
+    local dtype, to = dtype_of(t), tensor_t()
+    storages.hold(t.storage)
+    return describe(to, t.storage, ffi.cast(byte_p, t.head.data) + offset * dtype.bytes, dtype,
+        shape, strides)
 end
 
 -- A number per axis, as a Lua table.
@@ -169,25 +170,18 @@ function M.empty(shape, opt)
     opt = words.check_options(opt, OPTIONS)
     local dtype = dtype_named(opt.dtype or 'f32')
     local device = devices.of(opt.device)
-    local bytes = n * dtype.bytes
-    local data = bytes > 0 and storages.buffer(device, bytes) or nil
-    return describe(storages.new(data, device, bytes), data, dtype, shape)
+    local t = tensor_t()
+    local storage, data = storages.new(device, n * dtype.bytes)
+    return describe(t, storage, data, dtype, shape)
 end
 
--- The same of a dtype and an open device that are objects, of `rank` up to 4, without a loop: the
--- extents past the rank are 1. The way of the results of a call.
-function M.compact(dtype, device, rank, a, b, c, d)
-    local n = a * b * c * d
-    if n > MOST_ELEMENTS then
-        too_large(n)
-    end
-    local bytes = n * dtype.bytes
-    local data = bytes > 0 and storages.buffer(device, bytes) or nil
-    local t, storage = tensor_t(), storages.new(data, device, bytes)
-    fill_in(t, storage, device, data, dtype, rank)
-    local extent, step = t.extent, t.step
-    extent[0], extent[1], extent[2], extent[3] = a, b, c, d
-    step[0], step[1], step[2], step[3] = b * c * d, c * d, d, 1
+-- The same, of a kind (kind.lua) and on its device, in few steps: the way of a call's results.
+function M.like(kind, device)
+    local t = tensor_t()
+    local storage, data = storages.new(device, kind.bytes)
+    ffi.copy(t, kind.image, TENSOR_BYTES)
+    local head = t.head
+    head.data, head.shape, head.strides, t.storage = data, t.extent, t.step, storage
     return t
 end
 
@@ -218,8 +212,9 @@ function M.wrap(pointer, dtype, shape, strides, anchor)
     if data == nil and n > 0 then
         fail('INVALID', 'ptr', 'ptr is NULL')
     end
-    local storage = storages.new(data, devices.of 'cpu', 0, {pointer, anchor})
-    return describe(storage, data, element, shape, strides)
+    local t = tensor_t()
+    local storage = storages.new(devices.of 'cpu', 0, data, {pointer, anchor})
+    return describe(t, storage, data, element, shape, strides)
 end
 
 -- -- Elements -----------------------------------------------------------------------------------
@@ -364,7 +359,7 @@ end
 local meta = {}
 
 function meta.__gc(t)
-    if t.storage ~= nil then
+    if t.storage ~= 0 then
         storages.drop(t.storage)
     end
 end

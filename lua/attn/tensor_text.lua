@@ -31,7 +31,7 @@ return function(M)
     end
 
     function M.meta.__tostring(t)
-        if t.storage.live == 0 then
+        if not M.is_alive(t) then
             return 'tensor (freed)'
         end
         local shape = M.shape_of(t)

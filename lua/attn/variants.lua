@@ -16,6 +16,7 @@
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
 local words = require 'attn.words'
+local memo = require 'attn.memo'
 local tensor = require 'attn.tensor'
 local symbol = require 'attn.symbol'
 local load = require 'attn.load'
@@ -111,6 +112,24 @@ local function check_finite(list, above)
     above[list] = nil
 end
 
+local MOST_JOINED = 64
+local joined = memo.new(MOST_JOINED) -- variants that read nothing, by how they were joined
+
+-- Joins parts, n of them, by a function of the library.
+local function join_parts(parts, n, how)
+    local taken, axes = {}, {}
+    local handles = ffi.new('const attn_variant *[?]', n + 1)
+    for i = 1, n do
+        parts[i] = renamed(parts[i], taken)
+        for name, value in pairs(parts[i].captures) do
+            taken[name], axes[name] = value, parts[i].axes[name]
+        end
+        handles[i - 1] = parts[i].handle
+    end
+    check(C[how](handles, n, box))
+    return new(taken, axes)
+end
+
 local function join(list, how)
     check_finite(list, {})
     for key in pairs(list) do
@@ -119,21 +138,25 @@ local function join(list, how)
                 :format(tostring(key)))
         end
     end
-    local parts, taken, axes = {}, {}, {}
-    local handles = ffi.new('const attn_variant *[?]', #list + 1)
-    for i = 1, #list do
-        parts[i] = renamed(M.of(list[i]), taken)
-        for name, value in pairs(parts[i].captures) do
-            taken[name], axes[name] = value, parts[i].axes[name]
-        end
-        handles[i - 1] = parts[i].handle
+    local parts, n, texts, reads = {}, #list, {how}, false
+    for i = 1, n do
+        local part = M.of(list[i])
+        parts[i], texts[i + 1] = part, part.text
+        reads = reads or part.symbols[1] ~= nil
     end
-    check(how(handles, #parts, box))
-    return new(taken, axes)
+    if reads then
+        return join_parts(parts, n, how)
+    end
+    local variant = joined:get(texts, n + 1)
+    if not variant then
+        variant = join_parts(parts, n, how)
+        joined:put(texts, n + 1, variant)
+    end
+    return variant
 end
 
 function Variant.__concat(a, b)
-    return join({a, b}, C.attn_variant_compose)
+    return join({a, b}, 'attn_variant_compose')
 end
 
 local function combined(how)
@@ -153,7 +176,7 @@ local function combined(how)
 end
 
 -- Visible where any of the masks is; where all are, which is what a list says.
-M.any, M.all = combined(C.attn_variant_any), combined(C.attn_variant_compose)
+M.any, M.all = combined 'attn_variant_any', combined 'attn_variant_compose'
 
 -- Do a, b, ... combine as variants, and not as conditions?
 function M.among(...)
@@ -213,7 +236,7 @@ function M.variant(x, values)
     elseif M.is(x) then
         return x
     elseif kind == 'table' and (#x > 0 or next(x) == nil) then
-        return join(x, C.attn_variant_compose)
+        return join(x, 'attn_variant_compose')
     end
     return fail('VARIANT', 'variant', ('a variant is a function, a text, a variant or a list of '
         .. 'them, not %s'):format(symbol.describe(x)))
@@ -239,24 +262,25 @@ local function on_device(t, device, name)
 end
 
 local captures_t = ffi.typeof 'attn_capture[?]'
-local nothing = {array = nil, n = 0}
+local nothing = {array = nil, n = 0, values = {}}
 
 local function alive_value(value, device, name)
-    if value.storage.live == 0 then
+    if not tensor.is_alive(value) then
         fail('INVALID', 'captures.' .. name, ('captures.%s was freed, and the variant reads it')
             :format(name))
     end
     return device and on_device(value, device, name) or tensor.on_host(value)
 end
 
--- What the variant reads as the library takes it: {array, n}; device: of the call, nil for the
--- host's memory; grads: tensors by name. The table keeps alive what the array points to.
+-- What the variant reads as the library takes it: {array, n, values, grads}; device: of the call,
+-- nil for the host's memory; grads: tensors by name. The table keeps alive what the array points
+-- to; values are in the order of the variant's symbols.
 function M.bind(variant, device, grads)
     local list, n = variant.symbols, 0
     if #list == 0 then
         return nothing
     end
-    local captures = {array = captures_t(#list)}
+    local captures = {array = captures_t(#list), values = {}, grads = grads}
     for i = 1, #list do
         local name = list[i].name
         local value, grad = variant.captures[name], grads and grads[name]
@@ -270,7 +294,7 @@ function M.bind(variant, device, grads)
                 to.number = type(value) == 'number' and value or value.value
             end
             to.name, to.grad = name, grad and tensor.c(grad) or nil
-            captures[2 * n - 1], captures[2 * n] = value, grad
+            captures.values[i] = value
         end
     end
     captures.n = n
@@ -332,112 +356,7 @@ function Variant.__call(variant, ...)
     return to[0] ~= -huge and to[0]
 end
 
--- -- Ready-made ---------------------------------------------------------------------------------
-
-local function ready(name, numbers, values, axes)
-    local array = ffi.new('double[?]', #numbers + 1, numbers)
-    check(C.attn_variant_ready(name, array, #numbers, box))
-    return new(values or {}, axes)
-end
-
--- A constructor that takes the named numbers.
-local function of_numbers(name, ...)
-    local wanted = {...}
-    return function(...)
-        local given = {...}
-        for i, what in ipairs(wanted) do
-            if type(given[i]) ~= 'number' then
-                fail('INVALID', what, ('attn.%s(%s): %s is %s, a number is wanted'):format(name,
-                    table.concat(wanted, ', '), what, symbol.describe(given[i])))
-            end
-        end
-        return ready(name, given)
-    end
-end
-
--- A tensor argument, or a nested table of one.
-local function tensor_of(name, what, x, dtype)
-    if type(x) == 'table' then
-        x = tensor.tensor(x, {dtype = dtype, device = 'cpu'}, what)
-        from_table[x] = {}
-        return x
-    elseif not tensor.is(x) then
-        fail('INVALID', what, ('attn.%s: %s is %s, a tensor is wanted'):format(name, what,
-            symbol.describe(x)))
-    end
-    return x
-end
-
-local function want_rank(name, what, t, rank)
-    if #t.shape ~= rank then
-        fail('SHAPE', what, ('attn.%s: %s has %d axes, %d are wanted'):format(name, what, #t.shape,
-            rank))
-    end
-end
-
-local R = {
-    window = of_numbers('window', 'l', 'r'),
-    softcap = of_numbers('softcap', 'c'),
-    prefix = of_numbers('prefix', 'n'),
-    dilated = of_numbers('dilated', 'n'),
-    first_keys = of_numbers('first_keys', 'n', 'l'),
-}
-R.causal = ready('causal', {})
-
--- H (the slopes of its paper for so many heads) or slopes[H].
-function R.alibi(x)
-    if type(x) == 'number' then
-        return ready('alibi', {x})
-    end
-    local slopes = tensor_of('alibi', 'slopes', x, 'f32')
-    want_rank('alibi', 'slopes', slopes, 1)
-    return ready('alibi', {}, {slopes = slopes}, {slopes = {'nh'}})
-end
-
--- ids[B][NK], i32: queries see the keys of their own document.
-function R.document(x)
-    local ids = tensor_of('document', 'ids', x, 'i32')
-    want_rank('document', 'ids', ids, 2)
-    return ready('document', {}, {ids = ids}, {ids = {'batch', 'nk'}})
-end
-
--- table[H][2r+1]: s + table[h][clamp(k - q, -r, r) + r].
-function R.relative(x)
-    local t = tensor_of('relative', 'table', x, 'f32')
-    want_rank('relative', 'table', t, 2)
-    local n = t.shape[2]
-    if n % 2 == 0 then
-        fail('SHAPE', 'table', ('attn.relative: the table has %d columns, an odd number 2r+1 is '
-            .. 'wanted'):format(n))
-    end
-    return ready('relative', {(n - 1) / 2}, {table = t}, {table = {'nh', false}})
-end
-
--- A tensor added to the scores, where -inf masks: [B][H][NQ][NK], or without B, or without B and H.
--- Where an extent is 1, that axis broadcasts.
-function R.bias(x)
-    local t = tensor_of('bias', 'bias', x, 'f32')
-    local shape, axes, has = t.shape, {}, {0, 0, 0, 0}
-    local n = #shape
-    if n < 2 or n > 4 then
-        fail('SHAPE', 'bias', ('attn.bias: bias has %d axes, 2 to 4 are wanted'):format(n))
-    end
-    for i = 1, n do
-        local axis = 4 - n + i
-        has[axis] = shape[i] == 1 and 0 or 1
-        axes[i] = has[axis] == 1 and ({'batch', 'nh', 'nq', 'nk'})[axis]
-    end
-    local values = {bias = t}
-    local variant = ready('bias', has, values, {bias = axes})
-    if n == 4 then
-        return variant
-    end
-    -- The first axes have index 0: without them it is the variant of a tensor of n axes.
-    local text = variant.text:gsub('bias%[4%]', ('bias[%d]'):format(n))
-        :gsub('bias' .. ('%[0%]'):rep(4 - n), 'bias')
-    check(C.attn_variant_parse(text, box))
-    return new(values, {bias = axes})
-end
-M.ready = R
+M.box, M.new, M.from_table = box, new, from_table
+M.ready = require 'attn.ready'(M)
 
 return M

@@ -71,6 +71,15 @@ local function calls()
         one:free()
     end)
     print(('%-52s %8.2f us'):format('    of which not the engine', whole - engine))
+    for _, one in ipairs {
+        {'two ready-made parts in a list', {variant = {attn.alibi(8), attn.causal}}},
+        {'slopes in a tensor', {variant = attn.alibi(attn.zeros({1}, {device = device}))}},
+        {'a scale', {variant = attn.causal, scale = 0.5}},
+    } do
+        report('the same with ' .. one[1], function()
+            attn.attention(q, k, v, one[2])
+        end)
+    end
     report('call:backward', function()
         call:backward(o)
     end)

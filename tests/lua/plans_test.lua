@@ -154,18 +154,20 @@ test('a thousand calls leave nothing behind', function(t)
     end
     local after = attn.collect() -- compiled code may have kept a tensor of an earlier test
     t.ok(after <= before, after - before)
-    t.near(collectgarbage 'count', before_lua, 200, 'KiB of Lua')
+    local grown = collectgarbage 'count' - before_lua
+    t.ok(grown < 200, ('%d KiB of Lua'):format(grown))
 end)
--- How many plans are kept: by the variant's text, then by everything else.
+-- How many plans are kept: memo.lua's trees end in them.
 local function kept_plans()
     local _, plans = debug.getupvalue(require('attn.attention').forget, 1)
-    local n = 0
-    for _, of_text in pairs(plans) do
-        for _ in pairs(of_text) do
-            n = n + 1
+    local function count(node)
+        local n = 0
+        for _, below in pairs(node) do
+            n = n + (below.handle and 1 or count(below))
         end
+        return n
     end
-    return n
+    return count(plans.young) + count(plans.old)
 end
 
 test('a thousand packed calls of changing lengths leave nothing behind', function(t)
@@ -189,9 +191,11 @@ test('a thousand packed calls of changing lengths leave nothing behind', functio
     for n = 1, 1000 do
         step(n)
     end
-    t.equal(kept_plans(), 64)
-    t.equal(attn.collect(), before)
-    t.near(collectgarbage 'count', before_lua, 200, 'KiB of Lua')
+    t.ok(kept_plans() > 32 and kept_plans() <= 64, kept_plans())
+    local after = attn.collect() -- compiled code may have kept a tensor of an earlier test
+    t.ok(after <= before, after - before)
+    local grown = collectgarbage 'count' - before_lua
+    t.ok(grown < 400, ('%d KiB of Lua'):format(grown))
 end)
 test('many shapes, few plans', function(t)
     local before = attn.collect()
@@ -199,8 +203,39 @@ test('many shapes, few plans', function(t)
         local q = attn.zeros {1, 1, n, 8}
         t.equal(attn.attention(q, q, q, {variant = attn.causal}):max_error(0), 0)
     end
-    t.equal(kept_plans(), 64)
-    t.equal(attn.collect(), before)
+    t.ok(kept_plans() > 32 and kept_plans() <= 64, kept_plans())
+    local after = attn.collect()
+    t.ok(after <= before, after - before)
+end)
+test('a memo keeps what was used last', function(t)
+    local m = require('attn.memo').new(3)
+    m:put({1, 'a'}, 2, 'first')
+    for i = 1, 5 do -- the first is asked for in between, so it stays
+        m:put({2, i}, 2, i)
+        t.equal(m:get({1, 'a'}, 2), 'first')
+    end
+    t.equal(m:get({2, 5}, 2), 5)
+    t.equal(m:get({2, 1}, 2), nil)
+    t.equal(m:get({2}, 1), nil)
+    t.equal(m:get({2, 5, 1}, 3), nil)
+end)
+test('a tensor that was moved or freed has no stale kind', function(t)
+    local kind_of = require('attn.kind').of
+    local a = attn.zeros {300, 2}
+    local number = kind_of(a).number
+    t.equal(kind_of(attn.zeros {300, 2}).number, number)
+    t.ok(kind_of(attn.zeros {300, 3}).number ~= number)
+    t.ok(kind_of(a:view {150, 4}).number ~= number)
+    for n = 1, 300 do -- more than are kept
+        kind_of(attn.zeros {n})
+    end
+    attn.collect()
+    local again = kind_of(a)
+    t.equal(again.number, kind_of(attn.zeros {300, 2}).number)
+    t.equal(again.bytes, 2400)
+    a:free()
+    a = attn.zeros {300, 2}
+    t.fails(function() attn.attention(a, a, a) end, 'rank 2')
 end)
 test('what a call reads stays alive while the call does', function(t)
     local function make()
