@@ -5,7 +5,7 @@
 #                             an interpreter, MODEL the sentence encoder's folder
 #
 #   bazel test //...                  everything with an optimised library
-#   bazel test --config=asan //...    the same under AddressSanitizer and UndefinedBehaviorSanitizer
+#   bazel test --config=asan --test_tag_filters=-no_asan //...    the same under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tests/house.sh                    compilers, exported names, installation, Lua, generated files
 #   tests/planted.sh                  faults planted in the library, which the suite must see
 #   tests/planted_kernels.sh          the same of the kernels, on emulated chips
@@ -20,6 +20,7 @@ cd "$(dirname "$0")/.." || exit 1
 passed=0
 failed=0
 skipped=0
+declare -A running
 mkdir -p build/logs
 rm -f build/logs/*
 
@@ -43,12 +44,26 @@ count() {
     grep -aE '^skipped: |# skip' "$3" | sed 's/^/    /'
 }
 
-# program NAME COMMAND...: half an hour at most.
+# program NAME COMMAND...: half an hour at most. begin and end: the same, beside others.
 program() {
-    local name=$1 log=build/logs/${1//[\/ ]/-}.log start=$SECONDS
+    begin "$@"
+    end "$1"
+}
+begin() {
+    local name=$1 log=build/logs/${1//[\/ ]/-}
     shift
-    timeout 1800 "$@" > "$log" 2>&1 < /dev/null
-    count "$name" $? "$log" $((SECONDS - start))
+    {
+        SECONDS=0
+        timeout 1800 "$@" > "$log.log" 2>&1 < /dev/null
+        echo "$? $SECONDS" > "$log.status"
+    } &
+    running[$name]=$!
+}
+end() {
+    local log=build/logs/${1//[\/ ]/-} status seconds
+    wait "${running[$1]}"
+    read -r status seconds < "$log.status"
+    count "$1" "$status" "$log.log" "$seconds"
 }
 
 # bazel_test NAME OPTION...: every test target of the tree.
@@ -90,19 +105,15 @@ environment=()
 echo "set-up: $SECONDS s"
 
 bazel_test bazel //...
-bazel_test asan --config=asan //...
-# Planted kernels take one core for minutes: the next programs run beside them.
+bazel_test asan --config=asan --test_tag_filters=-no_asan //...
 tools/build.sh > build/logs/build.log 2>&1
-timeout 1800 env DEVICES=emu:sm_80 tests/planted_kernels.sh > build/logs/planted-kernels.log 2>&1 \
-    < /dev/null &
-planted_kernels=$!
-planted_since=$SECONDS
+# Of these each takes one core.
+begin planted tests/planted.sh
+program planted-kernels env DEVICES=emu:sm_80 tests/planted_kernels.sh
 program house tests/house.sh
-program planted tests/planted.sh
 program lint tools/lint.sh
-wait "$planted_kernels"
-count planted-kernels $? build/logs/planted-kernels.log $((SECONDS - planted_since))
 program kernels "${LUAJIT:-luajit}" tools/kernels.lua
+end planted
 program quickstart examples/quickstart.sh
 for example in examples/*.lua; do
     program "$example" env "LUA_PATH=lua/?.lua;;" "${LUAJIT:-luajit}" "$example"
