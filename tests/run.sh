@@ -5,7 +5,7 @@
 #                             an interpreter, MODEL the sentence encoder's folder
 #
 #   bazel test //...                  everything with an optimised library
-#   bazel test --config=asan --test_tag_filters=-no_asan //...    the same under AddressSanitizer and UndefinedBehaviorSanitizer
+#   bazel test --config=asan //...    the same under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tests/house.sh                    compilers, exported names, installation, Lua, generated files
 #   tests/planted.sh                  faults planted in the library, which the suite must see
 #   tests/planted_kernels.sh          the same of the kernels, on emulated chips
@@ -50,12 +50,11 @@ program() {
     end "$1"
 }
 begin() {
-    local name=$1 log=build/logs/${1//[\/ ]/-}
+    local name=$1 log=build/logs/${1//[\/ ]/-} start=$SECONDS
     shift
     {
-        SECONDS=0
         timeout 1800 "$@" > "$log.log" 2>&1 < /dev/null
-        echo "$? $SECONDS" > "$log.status"
+        echo "$? $((SECONDS - start))" > "$log.status"
     } &
     running[$name]=$!
 }
