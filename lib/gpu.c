@@ -23,7 +23,7 @@ enum { SPLIT_STEPS = 2, ALONE_WARPS = 4, MOST_PACKED = 1 << 30 };
 typedef struct kernel {
     attn__kernel_code *code;
     const char *name;
-    int threads, shared;
+    int threads, shared, spilled;
 } kernel;
 
 typedef struct gpu_plan {
@@ -103,7 +103,6 @@ static void choose(const attn__problem *p, const attn__target *target, attn__gri
     grid->pack = choose_pack(p, most.bm);
     grid->tile = attn__target_tile(target, p->q.type, d, dv, p->NQ * grid->pack);
     grid->xcds = target->xcds;
-    choose_splits(p, target, grid);
 }
 
 /* -- Compiling --------------------------------------------------------------------------------- */
@@ -143,25 +142,44 @@ static int get(const attn_plan *plan, const attn__job *job, kernel *k, const cha
     }
     k->name = name;
     k->shared = bytes;
-    return device->driver->prepare ? device->driver->prepare(device->chip, module, name, bytes)
-                                   : ATTN_OK;
+    k->spilled = 0;
+    return device->driver->prepare
+               ? device->driver->prepare(device->chip, module, name, bytes, &k->spilled)
+               : ATTN_OK;
 }
 
-static int compile_forward(const attn_plan *plan, attn__job *job, gpu_plan *g) {
+static int compile_tile(const attn_plan *plan, attn__job *job, const attn__grid *grid, kernel *k) {
     const attn__problem *const p = &plan->problem;
     const attn__target *const target = job->target;
     char *source = NULL;
     attn__job_begin(job, target, "attn_fwd.hip");
-    define_sizes(job, p, &g->grid);
+    define_sizes(job, p, grid);
     define_features(job, p);
     if (attn__has_score(p->variant) || attn__has_mask(p->variant)) {
         ATTN_TRY(attn__variant_source(p->variant, plan->bound, &source));
         job->file[job->n_files++] = (attn__file){"variant.h", source};
     }
-    g->forward.threads = g->grid.tile.warps * target->lanes;
-    const int status = get(plan, job, &g->forward, "attn_fwd", "attn_fwd_shared");
+    k->threads = grid->tile.warps * target->lanes;
+    const int status = get(plan, job, k, "attn_fwd", "attn_fwd_shared");
     free(source);
     return status;
+}
+
+/* A variant that would spill gets the next smaller tile; if all would, the one that spills least. */
+static int compile_forward(const attn_plan *plan, attn__job *job, gpu_plan *g) {
+    gpu_plan other = *g;
+    ATTN_TRY(compile_tile(plan, job, &g->grid, &g->forward));
+    while (g->forward.spilled && attn__tile_smaller(&other.grid.tile)) {
+        other.forward.code = NULL;
+        const int status = compile_tile(plan, job, &other.grid, &other.forward);
+        const int better = status >= 0 && other.forward.spilled < g->forward.spilled;
+        attn__code_put(better ? g->forward.code : other.forward.code);
+        ATTN_TRY(status);
+        if (better) {
+            *g = other;
+        }
+    }
+    return ATTN_OK;
 }
 
 /* A kernel that stands alone, core/alone.h. */
@@ -185,6 +203,7 @@ static int compile_all(const attn_plan *plan, gpu_plan *g) {
     }
     job->target = plan->device->driver->target(plan->device->chip);
     int status = compile_forward(plan, job, g);
+    choose_splits(&plan->problem, job->target, &g->grid);
     if (status >= 0 && g->grid.splits > 1) {
         status = compile_alone(plan, job, &g->combine, "attn_combine.hip", "attn_combine");
     }
@@ -206,8 +225,8 @@ static int gpu_plan_new(attn_plan *to) {
     const attn__problem *const p = &to->problem;
     const attn__target *const target = to->device->driver->target(to->device->chip);
     choose(p, target, &g->grid);
-    to->workspace = attn__part_bytes(p, &g->grid);
     ATTN_TRY(compile_all(to, g));
+    to->workspace = attn__part_bytes(p, &g->grid);
     snprintf(to->kernel, sizeof to->kernel, "%s %s %dx%d of %dx%d pack %d splits %d", target->name,
              attn__type_name(p->q.type), g->grid.tile.bm, g->grid.tile.bn, compiled_size(p->D),
              compiled_size(p->DV), g->grid.pack, g->grid.splits);

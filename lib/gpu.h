@@ -54,9 +54,11 @@ typedef struct attn__driver {
     int (*load)(attn__chip *chip, const void *code, size_t bytes, attn__module **module);
     void (*unload)(attn__chip *chip, attn__module *module);
     int (*number)(attn__chip *chip, attn__module *module, const char *name, int32_t *value);
-    /* Looks a kernel up and allows it `shared` bytes, so that launch need not; a plan does it. May
-       be NULL. */
-    int (*prepare)(attn__chip *chip, attn__module *module, const char *kernel, int shared);
+    /* Looks a kernel up and allows it `shared` bytes, so that launch need not; a plan does it.
+       *spilled: bytes of memory in which a thread keeps what its registers cannot hold. May be NULL:
+       none. */
+    int (*prepare)(attn__chip *chip, attn__module *module, const char *kernel, int shared,
+                   int *spilled);
     int (*launch)(attn__chip *chip, attn__module *module, const char *kernel, int64_t blocks,
                   int threads, int shared, const void *params, size_t bytes, void *stream);
 } attn__driver;
@@ -82,6 +84,8 @@ typedef struct attn__tile_row attn__tile_row;
 /* Chosen by element type (attn_type), compiled head sizes, and rows that share K and V. */
 attn__tile_size attn__target_tile(const attn__target *target, int type, int d, int dv,
                                   int64_t rows);
+/* The next smaller tile, for a variant that would spill; 0: there is none. */
+int attn__tile_smaller(attn__tile_size *tile);
 
 extern const attn__driver attn__cuda, attn__hip; /* gpu_cuda.c, gpu_hip.c */
 int attn__cuda_version(void); /* of the driver, 12040 for 12.4; 0: there is none */

@@ -77,6 +77,7 @@ static const attn__entry entries[] = {
     {"cuModuleUnload", &cuda.unload},
     {"cuModuleGetFunction", &cuda.function},
     {"cuModuleGetGlobal_v2", &cuda.global},
+    {"cuFuncGetAttribute", &cuda.attribute},
     {"cuLaunchKernel", &cuda.launch},
 };
 

@@ -57,6 +57,7 @@ static attn__entry entries[] = {
     {"hipModuleUnload", &hip.unload},
     {"hipModuleGetFunction", &hip.function},
     {"hipModuleGetGlobal", &hip.global},
+    {"hipFuncGetAttribute", &hip.attribute},
     {"hipModuleLaunchKernel", &hip.launch},
 };
 enum { ENTRIES = sizeof entries / sizeof entries[0] };

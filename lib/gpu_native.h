@@ -36,6 +36,7 @@
     X(function, (void **, void *, const char *))                                                   \
     X(global, (uint64_t *, size_t *, void *, const char *))                                        \
     X(allow_shared, (void *, int))                                                                 \
+    X(attribute, (int *, int, void *))                                                             \
     X(launch, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,       \
                void *, void **, void **))
 
@@ -98,7 +99,8 @@ int attn__native_stream_sync(attn__chip *chip, void *stream);
 int attn__native_load(attn__chip *chip, const void *code, size_t bytes, attn__module **module);
 void attn__native_unload(attn__chip *chip, attn__module *module);
 int attn__native_number(attn__chip *chip, attn__module *module, const char *name, int32_t *value);
-int attn__native_prepare(attn__chip *chip, attn__module *module, const char *kernel, int shared);
+int attn__native_prepare(attn__chip *chip, attn__module *module, const char *kernel, int shared,
+                         int *spilled);
 int attn__native_launch(attn__chip *chip, attn__module *module, const char *kernel,
                         int64_t blocks, int threads, int shared, const void *params, size_t bytes,
                         void *stream);

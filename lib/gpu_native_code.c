@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNELS = 16, PLAIN_SHARED = 48 << 10 };
+/* LOCAL_BYTES: both makers' number of that attribute of a kernel. */
+enum { KERNELS = 16, PLAIN_SHARED = 48 << 10, LOCAL_BYTES = 3 };
 
 /* A kernel is looked up once; `shared` is what it may have been allowed. */
 struct attn__module {
@@ -108,11 +109,14 @@ static int find_kernel(const attn__chip *chip, attn__module *module, const char 
     return status;
 }
 
-int attn__native_prepare(attn__chip *chip, attn__module *module, const char *kernel, int shared) {
+int attn__native_prepare(attn__chip *chip, attn__module *module, const char *kernel, int shared,
+                         int *spilled) {
     void *function;
     ATTN_TRY(attn__native_enter(chip));
     const int status = find_kernel(chip, module, kernel, shared, &function);
-    attn__native_leave(chip, 0, NULL);
+    const int code =
+        status < 0 ? 0 : chip->vendor->attribute(spilled, LOCAL_BYTES, function);
+    ATTN_TRY(attn__native_leave(chip, code, "asking what a kernel spills"));
     return status;
 }
 

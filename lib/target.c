@@ -3,7 +3,8 @@
    Who calls it: drivers (attn__target_find), gpu.c (attn__target_tile). One table of tiles per chip
    stands in target_*.c:
 
-       element bytes, head size up to  ->  the largest tile;   few rows: half of it, half of that */
+       element bytes, head size up to  ->  the largest tile;   few rows: half of it, half of that
+                                                               spilled registers: half of the keys */
 #include "target.h"
 
 #include <string.h>
@@ -32,4 +33,10 @@ attn__tile_size attn__target_tile(const attn__target *target, int type, int d, i
         tile.warps /= 2;
     }
     return tile;
+}
+
+int attn__tile_smaller(attn__tile_size *tile) {
+    const int smaller = tile->bn > 32; /* core/config.h has no smaller step */
+    tile->bn /= smaller ? 2 : 1;
+    return smaller;
 }

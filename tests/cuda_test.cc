@@ -36,6 +36,7 @@ struct fake {
     int (*depth)();
     int (*retained)();
     int (*live)();
+    void (*spills)(int, int, int);
 };
 
 // A folder of this process.
@@ -73,6 +74,7 @@ const fake &cuda() {
         find(f.depth, "fake_depth");
         find(f.retained, "fake_retained");
         find(f.live, "fake_live");
+        find(f.spills, "fake_spills");
     }
     return f;
 }
@@ -497,6 +499,36 @@ TEST_CASE("a run hands over addresses, and reads what the host must know") {
     CHECK(cuda().depth() == 0);
 }
 
+// The tile of a plan whose kernels, from the largest tile on, spill so many bytes.
+static std::string tile_of(int d, int a, int b, int c) {
+    device on("cuda:0");
+    const std::vector<int64_t> n = {1, 1, 200, d}, st = {200 * d, 200 * d, d, 1};
+    array q(on.d, ATTN_BF16, n, st, 0, 200 * d), o(on.d, ATTN_BF16, n, st, 0, 200 * d);
+    attn_call call = {};
+    call.size = sizeof call;
+    call.q = call.k = call.v = &q.t;
+    call.o = &o.t;
+    attn_plan *plan;
+    attn_plan_info info = {};
+    info.size = sizeof info;
+    cuda().spills(a, b, c);
+    REQUIRE(attn_plan_new(on.d, ATTN_FORWARD, &call, nullptr, &plan) == ATTN_OK);
+    REQUIRE(attn_plan_query(plan, &info) == ATTN_OK);
+    const std::string kernel = info.kernel;
+    attn_plan_release(plan);
+    return kernel.substr(12, kernel.find(" of") - 12);
+}
+
+TEST_CASE("a kernel that would spill gets the next smaller tile") {
+    CHECK(tile_of(128, 0, 0, 0) == "64x128");
+    CHECK(tile_of(128, 16, 0, 0) == "64x64");
+    CHECK(tile_of(128, 16, 8, 0) == "64x32");
+    CHECK(tile_of(128, 16, 4, 8) == "64x64"); // all spill: the one that spills least
+    CHECK(tile_of(128, 8, 8, 8) == "64x128");
+    CHECK(tile_of(64, 8, 0, 0) == "128x32");
+    CHECK(cuda().depth() == 0);
+}
+
 TEST_CASE("modules, numbers, launches") {
     cuda();
     attn__chip *chip;
@@ -517,7 +549,12 @@ TEST_CASE("modules, numbers, launches") {
         params[i] = static_cast<unsigned char>(i);
     }
     void *const stream = reinterpret_cast<void *>(uintptr_t(0x55));
-    REQUIRE(attn__cuda.prepare(chip, module, "one", 100000) == ATTN_OK);
+    int spilled = -1;
+    cuda().spills(24, 0, 0);
+    REQUIRE(attn__cuda.prepare(chip, module, "one", 100000, &spilled) == ATTN_OK);
+    CHECK(spilled == 24);
+    cuda().fail("cuFuncGetAttribute", 700);
+    CHECK(attn__cuda.prepare(chip, module, "one", 100000, &spilled) == ATTN_DRIVER);
     cuda().clear();
     REQUIRE(attn__cuda.launch(chip, module, "one", 70000, 128, 100000, params, sizeof params,
                               stream) == ATTN_OK);

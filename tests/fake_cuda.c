@@ -41,6 +41,7 @@ typedef struct fake_launch {
 static char log_text[LOG];
 static size_t log_at;
 static fake_launch last;
+static int spills[4]; /* what the next kernels that are asked about spill */
 static char fail_name[64];
 static int fail_code;
 
@@ -57,6 +58,11 @@ API const fake_launch *fake_last(void) {
 API void fake_fail(const char *name, int code) {
     snprintf(fail_name, sizeof fail_name, "%s", name);
     fail_code = code;
+}
+
+/* What the next kernel spills, the one after it, and so on; the rest nothing. */
+API void fake_spills(int a, int b, int c) {
+    memcpy(spills, (int[]){a, b, c, 0}, sizeof spills);
 }
 
 /* Writes a line and returns what the call is to answer at once, or 0. */
@@ -363,6 +369,11 @@ API int cuFuncSetAttribute(void *function, int attribute, int value) {
     allowed[(uintptr_t)function - 0x4000] = value;
     return current() && attribute == 8 && value <= 232448 ? note("cuFuncSetAttribute", " %d", value)
                                                           : INVALID;
+}
+API int cuFuncGetAttribute(int *value, int attribute, void *function) {
+    *value = spills[0];
+    memmove(spills, spills + 1, 3 * sizeof *spills);
+    return current() && attribute == 3 ? note("cuFuncGetAttribute", " %p", function) : INVALID;
 }
 API int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                        unsigned by, unsigned bz, unsigned shared, void *stream, void **params,

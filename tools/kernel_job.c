@@ -1,9 +1,10 @@
 /* kernel_job.c: what a plan would tell a compiler, for one line of tools/kernels.txt.
 
-       kernel_job gfx942 f16 128 128 4096 OUT [dropout] [scales] [blocks] [TEXT]
+       kernel_job gfx942 f16 128 128 4096 0 OUT [dropout] [scales] [blocks] [TEXT]
 
-   4096 are the query rows; TEXT is a variant. Prints the definitions on one line, in front of them
-   warps and lanes; writes the variant's functions to the file OUT.
+   4096 are the query rows; 0: the first tile, 1: the next smaller one, ...; TEXT is a variant.
+   Prints the definitions on one line, in front of them warps and the tile's keys, or nothing where
+   there is no such tile; writes the variant's functions to the file OUT.
 
    Who calls it: tools/kernels.lua, which builds it with build/libattn.a: tiles and variants come
    from the library's own tables and printer. */
@@ -48,20 +49,25 @@ static int variant(const char *text, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    const attn__target *const target = argc > 6 ? attn__target_find(argv[1]) : NULL;
-    const int type = argc > 6 ? type_of(argv[2]) : 0;
+    const attn__target *const target = argc > 7 ? attn__target_find(argv[1]) : NULL;
+    const int type = argc > 7 ? type_of(argv[2]) : 0;
     int status = 0;
     if (!target || !type) {
-        fprintf(stderr, "kernel_job: target, type, D, DV, rows, file\n");
+        fprintf(stderr, "kernel_job: target, type, D, DV, rows, smaller, file\n");
         return 2;
     }
     const int d = atoi(argv[3]), dv = atoi(argv[4]);
-    const attn__tile_size tile = attn__target_tile(target, type, d, dv, atoll(argv[5]));
+    attn__tile_size tile = attn__target_tile(target, type, d, dv, atoll(argv[5]));
+    for (int smaller = atoi(argv[6]); smaller > 0; smaller--) {
+        if (!attn__tile_smaller(&tile)) {
+            return 0;
+        }
+    }
     printf("%d %d -DATTN_TYPE=%d -DATTN_D=%d -DATTN_DV=%d -DATTN_BM=%d -DATTN_BN=%d "
            "-DATTN_WARPS=%d -DATTN_STAGES=%d",
-           tile.warps, target->lanes, type == ATTN_F16 ? 1 : type == ATTN_BF16 ? 2 : 3, d, dv,
+           tile.warps, tile.bn, type == ATTN_F16 ? 1 : type == ATTN_BF16 ? 2 : 3, d, dv,
            tile.bm, tile.bn, tile.warps, tile.stages);
-    for (int i = 7; i < argc && status == 0; i++) {
+    for (int i = 8; i < argc && status == 0; i++) {
         if (strcmp(argv[i], "dropout") == 0) {
             printf(" -DATTN_HAS_DROPOUT=1");
         } else if (strcmp(argv[i], "scales") == 0) {
@@ -69,7 +75,7 @@ int main(int argc, char **argv) {
         } else if (strcmp(argv[i], "blocks") == 0) {
             printf(" -DATTN_HAS_BLOCKS=1");
         } else {
-            status = variant(argv[i], argv[6]);
+            status = variant(argv[i], argv[7]);
         }
     }
     printf("\n");

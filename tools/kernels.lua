@@ -1,6 +1,7 @@
 -- kernels.lua: compiles the standard list of kernels for every target and says what became of them:
 -- registers, spills, shared memory, waves, and of CDNA's inner loop how busy the matrix units would
--- be. No chip is needed. In TAP; a line worse than tools/budget.txt fails.
+-- be. No chip is needed. In TAP; a line worse than tools/budget.txt fails. As in lib/gpu.c, what
+-- spills gets the next smaller tile; `keys` says which one it is.
 --
 --     luajit tools/kernels.lua            the lines of tools/kernels.txt that a * marks
 --     luajit tools/kernels.lua --long     all of them
@@ -16,8 +17,9 @@ local BUDGET = 'tools/budget.txt'
 local SM = {sm_80 = '80', sm_90a = '90'}
 local TARGETS = {'sm_80', 'sm_90a', 'gfx90a', 'gfx942'}
 local EMULATED = {sm_80 = '80', sm_90a = '90', gfx90a = '0x90a', gfx942 = '0x942'}
--- What a budget bounds; a share may not fall, all else may not grow.
-local FIGURES = {'registers', 'spilled', 'scratch', 'shared', 'model'}
+-- What a budget bounds; a step's keys and a share may not fall, all else may not grow.
+local FIGURES = {'keys', 'registers', 'spilled', 'scratch', 'shared', 'model'}
+local MAY_NOT_FALL = {keys = true, model = true}
 
 local function run(format, ...)
     local pipe = assert(io.popen('{ ' .. format:format(...) .. '; } 2>&1; echo "status $?"'))
@@ -63,7 +65,7 @@ local budget = {}
 do
     local file = io.open(BUDGET)
     for line in file and file:lines() or function() end do
-        local name, rest = line:match '^(.*): (registers .*)$'
+        local name, rest = line:match '^(.*): (keys .*)$'
         if name then
             budget[name] = {}
             for figure, value in rest:gmatch '(%l+) ([%d.]+)' do
@@ -139,20 +141,34 @@ do
     file:close()
 end
 
-local function kernel(target, line)
+-- With the tile that is `smaller` times smaller than the first; nil: there is none, or the reason.
+local function kernel_of(target, line, smaller)
     local plain, text = line:match '^([^"]*)(.*)$'
     local type_, d, dv, rows, features = plain:match '^(%S+) (%d+) (%d+) (%d+) ?(.*)$'
     text = text:gsub('"', "'")
-    local ok, job = run('%s/kernel_job %s %s %s %s %s %s/variant.h %s %s', folder, target, type_, d,
-        dv, rows, folder, features, text)
-    local warps, _, defines = job:match '^(%d+) (%d+) (.-)\n$'
+    local ok, job = run('%s/kernel_job %s %s %s %s %s %d %s/variant.h %s %s', folder, target, type_,
+        d, dv, rows, smaller, folder, features, text)
+    local warps, keys, defines = job:match '^(%d+) (%d+) (.-)\n$'
     if not ok or not warps then return nil, job end
     local result, out = (SM[target] and compile_sm or compile_gfx)(target, defines)
     if not result then return nil, out end
+    result.keys = tonumber(keys)
     result.shared = shared_bytes(target, defines)
     result.waves = waves(target, tonumber(warps), result.registers, result.shared)
     result.model = result.loop and result.loop.one_wave
     return result
+end
+
+local function kernel(target, line)
+    local best, out = kernel_of(target, line, 0)
+    local smaller = 1
+    while best and best.scratch > 0 do
+        local other, why = kernel_of(target, line, smaller)
+        if not other then return why == '' and best or nil, why end
+        if other.scratch < best.scratch then best = other end
+        smaller = smaller + 1
+    end
+    return best, out
 end
 
 -- -- All ------------------------------------------------------------------------------------------
@@ -174,7 +190,7 @@ local function worse(name, r, compiler)
         local have, may = r[figure], b[figure]
         local same = compiler == b.compiler or figure == 'spilled' or figure == 'scratch'
         if have and may and same and
-            (figure == 'model' and have < may or figure ~= 'model' and have > may) then
+            (MAY_NOT_FALL[figure] and have < may or not MAY_NOT_FALL[figure] and have > may) then
             found[#found + 1] = ('%s %d, the budget is %d'):format(figure, have, may)
         end
     end
