@@ -165,7 +165,8 @@ static int compile_tile(const attn_plan *plan, attn__job *job, const attn__grid 
     return status;
 }
 
-/* A variant that would spill gets the next smaller tile; if all would, the one that spills least. */
+/* A variant that would spill gets the next smaller tile; if all would, the one that spills least
+   is taken. */
 static int compile_forward(const attn_plan *plan, attn__job *job, gpu_plan *g) {
     gpu_plan other = *g;
     ATTN_TRY(compile_tile(plan, job, &g->grid, &g->forward));

@@ -55,8 +55,8 @@ typedef struct attn__driver {
     void (*unload)(attn__chip *chip, attn__module *module);
     int (*number)(attn__chip *chip, attn__module *module, const char *name, int32_t *value);
     /* Looks a kernel up and allows it `shared` bytes, so that launch need not; a plan does it.
-       *spilled: bytes of memory in which a thread keeps what its registers cannot hold. May be NULL:
-       none. */
+       *spilled: bytes of memory in which a thread keeps what its registers cannot hold. May be
+       NULL: none. */
     int (*prepare)(attn__chip *chip, attn__module *module, const char *kernel, int shared,
                    int *spilled);
     int (*launch)(attn__chip *chip, attn__module *module, const char *kernel, int64_t blocks,

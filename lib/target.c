@@ -4,7 +4,7 @@
    stands in target_*.c:
 
        element bytes, head size up to  ->  the largest tile;   few rows: half of it, half of that
-                                                               spilled registers: half of the keys */
+                                                          what would spill: half of its keys */
 #include "target.h"
 
 #include <string.h>

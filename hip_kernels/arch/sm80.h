@@ -96,8 +96,8 @@ DEV int chunk_elements(const tile_rows *from, u32 c) {
 }
 
 /* Rows that are all there, to shared memory at `to`. Of a row `across` threads take neighbouring
-   chunks, and then those `across` further on; each thread stays in its column, so that its addresses
-   follow one another. */
+   chunks, then those `across` further on; each stays in its column, so that its addresses follow
+   one another. */
 DEV void ring_fast(u32 to, const tile_rows *from, int row, u32 rows, u32 chunks) {
     const u32 power = chunks & (0u - chunks), across = power < 32 ? power : 32;
     const u32 step = ATTN_THREADS / across, thread = forget((u32)thread_id());
