@@ -11,7 +11,11 @@ const attn__tile_ops *attn__tile_ops_at(int i) {
     __builtin_cpu_init();
     const int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-    if (avx512 && __builtin_cpu_supports("avx512bf16") && i-- == 0) {
+    const int bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+    if (bf16 && attn__has_amx() && i-- == 0) {
+        return &attn__ops_amx;
+    }
+    if (bf16 && i-- == 0) {
         return &attn__ops_bf16;
     }
     if (avx512 && i-- == 0) {

@@ -1,7 +1,8 @@
 /* cpu_bf16.c: the tile table for processors that multiply bf16 two by two (AVX512-BF16).
 
    DOT2(x, y, sum) is sum + x0 y0 + x1 y1 in every lane, the lanes of x and y being pairs of bf16. A
-   pair lies in an f32's place, so one text serves both kinds of products. */
+   pair lies in an f32's place, so one text serves both kinds of products. STORE_NARROW(to, x)
+   stores a vector as bf16. The table for AMX differs by one function. */
 #include "cpu_tile.h"
 
 #if defined(__x86_64__)
@@ -14,10 +15,14 @@
 #pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")
 #endif
 
+static inline __attribute__((always_inline)) void store_narrow(char *to, __m512 x) {
+    const __m256bh y = _mm512_cvtneps_pbh(x);
+    memcpy(to, &y, sizeof y);
+}
+
 static void ops_narrow(float *to, const float *x, int n) {
     for (int j = 0; j < n; j += 16) {
-        const __m256bh y = _mm512_cvtneps_pbh(_mm512_loadu_ps(x + j));
-        memcpy((char *)to + 2 * j, &y, sizeof y);
+        store_narrow((char *)to + 2 * j, _mm512_loadu_ps(x + j));
     }
 }
 
@@ -39,9 +44,12 @@ static int ops_zip(float *to, const float *a, const float *b, int n) {
 #include "cpu_avx512.h"
 
 #define DOT2(x, y, sum)    _mm512_dpbf16_ps(sum, (__m512bh)(x), (__m512bh)(y))
+#define STORE_NARROW(to, x) store_narrow(to, x)
 #define OPS                attn__ops_bf16
 #define OPS_NAME           "avx512bf16"
 #include "cpu_loops.h"
+
+const attn__tile_ops attn__ops_amx = TABLE("amx", attn__mul_amx);
 
 #if defined(__clang__)
 #pragma clang attribute pop

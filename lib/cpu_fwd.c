@@ -128,7 +128,7 @@ static void add_wild(attn__tile *t, attn__part *r, int i, const attn__wild_keys 
     }
 }
 
-float attn__forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_keys *wild) {
+static float forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_keys *wild) {
     const attn__tile_ops *const ops = t->run->plan->ops;
     const int lanes = attn__round_lanes(t->n);
     float *const p = t->s + i * LDS;
@@ -161,6 +161,53 @@ float attn__forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_ke
     return corr;
 }
 
+/* Whether a pair's probability depends on nothing but its score s and the limits. */
+static int is_plain(const attn__tile *t, const attn__wild_keys *wild) {
+    return !t->program[t->which].vm && !t->has_key_scale && !t->has_value_scale && !wild->n &&
+           !t->block_rows && !t->run->p->drop_threshold && t->n % LANES == 0;
+}
+
+/* LANES rows at once: what a row does not see of their columns becomes -inf. */
+static int plain_rows(attn__tile *t, attn__part *r, int i, int rows, float *corr) {
+    const int pairs = t->run->plan->pairs, lanes = attn__round_lanes(t->n);
+    const int from = t->bounded ? t->group_first[i / LANES] : 0;
+    const int end = t->bounded ? t->group_last[i / LANES] : t->n;
+    const size_t bytes = pairs ? 2 : sizeof(float);
+    float *const s = t->s + i * LDS;
+    if (from >= end) {
+        return 0;
+    }
+    for (int e = i; e < i + rows && t->bounded; e++) {
+        for (int j = from; j < end; j++) {
+            t->s[e * LDS + j] = j < t->first[e] || j >= t->last[e] ? -INFINITY : t->s[e * LDS + j];
+        }
+    }
+    if (!t->run->plan->ops->softmax_rows(s + from / (pairs ? 2 : 1), s + from, LDS, rows,
+                                         end - from, t->row_scale + i, r->now.m + i, r->now.l + i,
+                                         corr, r->nan + i, pairs)) {
+        return 0;
+    }
+    for (int e = 0; e < rows && t->bounded; e++) {
+        char *const p = (char *)(s + e * LDS);
+        memset(p, 0, (size_t)from * bytes);
+        memset(p + (size_t)end * bytes, 0, (size_t)(lanes - end) * bytes);
+    }
+    return 1;
+}
+
+void attn__forward_rows(attn__tile *t, attn__part *r, const attn__wild_keys *wild, float *corr) {
+    const int plain = is_plain(t, wild);
+    for (int i = 0; i < t->rows; i += LANES) {
+        const int rows = t->rows - i < LANES ? t->rows - i : LANES;
+        if (plain && plain_rows(t, r, i, rows, corr + i)) {
+            continue;
+        }
+        for (int e = i; e < i + rows; e++) {
+            corr[e] = forward_row(t, r, e, wild);
+        }
+    }
+}
+
 /* -- Tiles ------------------------------------------------------------------------------------- */
 
 /* The next tile of keys comes into the second cache while this one is worked on. */
@@ -186,11 +233,12 @@ static void load_keys(attn__tile *t, attn__wild_keys *wild) {
 static void forward_part(attn__tile *t, attn__part *r, const attn__wild_keys *wild) {
     const attn__cpu_plan *const plan = t->run->plan;
     const int ldv = plan->ldv;
+    float corr[BM];
     attn__sum_dots(t, t->s, r->q, t->x.kt, t->run->p->D, plan->pairs);
+    attn__forward_rows(t, r, wild, corr);
     for (int i = 0; i < t->rows; i++) {
-        const float corr = attn__forward_row(t, r, i, wild);
-        if (corr != 1) {
-            plan->ops->scale(r->now.o + i * ldv, NULL, corr, ldv);
+        if (corr[i] != 1) {
+            plan->ops->scale(r->now.o + i * ldv, NULL, corr[i], ldv);
         }
     }
     attn__sum_rows(t, r->now.o, ldv, t->s, LDS, t->x.v, plan->pairs);

@@ -20,8 +20,8 @@ typedef struct attn__wild_keys {
 void attn__choose_part(attn__tile *t, attn__part *r, float *s);
 /* Lists the keys of x.v, and takes what is not finite out of it. */
 void attn__find_wild(attn__tile *t, attn__wild_keys *wild);
-/* Row i's scores become p; returns what the row's o is to be multiplied by. */
-float attn__forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_keys *wild);
+/* The scores of all rows become p; corr[rows]: what their o is to be multiplied by. */
+void attn__forward_rows(attn__tile *t, attn__part *r, const attn__wild_keys *wild, float *corr);
 
 /* -- cpu_narrow.c ------------------------------------------------------------------------------ */
 /* A tile whose parts have NARROW rows together at most. */

@@ -80,12 +80,14 @@ static void all_rows(attn__tile *t, narrow *x, int c0, const int *next, const in
             attn__choose_part(t, r, s);
             sees = attn__tile_pairs(t, class_[e]);
         }
+        if (sees) {
+            attn__forward_rows(t, r, wild, x->corr + r->at);
+            continue;
+        }
         for (int i = 0; i < r->rows; i++) {
-            x->corr[r->at + i] = sees ? attn__forward_row(t, r, i, wild) : 1;
+            x->corr[r->at + i] = 1;
         }
-        if (!sees) {
-            memset(s, 0, (size_t)r->rows * LDS * sizeof *s);
-        }
+        memset(s, 0, (size_t)r->rows * LDS * sizeof *s);
     }
 }
 
@@ -110,12 +112,24 @@ static int sum_in_place(attn__tile *t, const narrow *x) {
     return 1;
 }
 
+/* o, which is that of all rows: the states of a chunk's parts follow one another. */
+static float *scaled_sums(attn__tile *t, const narrow *x) {
+    const int ldv = t->run->plan->ldv;
+    float *const o = t->x.part[x->first].now.o;
+    for (int i = 0; i < x->rows; i++) {
+        if (x->corr[x->at + i] != 1) {
+            t->run->plan->ops->scale(o + i * ldv, NULL, x->corr[x->at + i], ldv);
+        }
+    }
+    return o;
+}
+
 static void sum_panels(attn__tile *t, const narrow *x) {
     const attn__cpu_plan *const plan = t->run->plan;
     const int keys = plan->pairs ? (t->n + 1) / 2 : t->n;
     (plan->pairs ? plan->ops->mul_pairs : plan->ops->mul)(
-        t->x.sum, plan->ldv, (attn__left){t->x.s + x->at * LDS, LDS, 1},
-        (attn__right){t->x.v, LANES, (int64_t)keys * LANES}, x->rows, plan->ldv, keys, MUL_SET);
+        scaled_sums(t, x), plan->ldv, (attn__left){t->x.s + x->at * LDS, LDS, 1},
+        (attn__right){t->x.v, LANES, (int64_t)keys * LANES}, x->rows, plan->ldv, keys, MUL_ADD);
 }
 
 /* m, l and nan of the rows, to be kept or to be had again. */
@@ -127,21 +141,6 @@ static void keep(attn__tile *t, narrow *x, int again) {
         memcpy(again ? r->now.m : m, again ? m : r->now.m, bytes);
         memcpy(again ? r->now.l : l, again ? l : r->now.l, bytes);
         memcpy(again ? r->nan : x->nan + r->at, again ? x->nan + r->at : r->nan, (size_t)r->rows);
-    }
-}
-
-static void add_sums(attn__tile *t, const narrow *x) {
-    const attn__tile_ops *const ops = t->run->plan->ops;
-    const int ldv = t->run->plan->ldv;
-    for (int e = x->first; e <= x->last; e++) {
-        const attn__part *const r = &t->x.part[e];
-        for (int i = 0; i < r->rows; i++) {
-            float *const o = r->now.o + i * ldv;
-            if (x->corr[r->at + i] != 1) {
-                ops->scale(o, NULL, x->corr[r->at + i], ldv);
-            }
-            ops->fold(o, 1, t->x.sum + (r->at + i - x->at) * ldv, 1, ldv);
-        }
     }
 }
 
@@ -162,7 +161,9 @@ void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const i
     all_scores(t, &x);
     all_rows(t, &x, c0, next, class_, &wild);
     const int in_place = sum_in_place(t, &x);
-    if (!in_place || !plan->ops->finite(t->x.sum, (int64_t)x.rows * plan->ldv)) {
+    if (in_place && plan->ops->finite(t->x.sum, (int64_t)x.rows * plan->ldv)) {
+        plan->ops->fold(scaled_sums(t, &x), 1, t->x.sum, 1, x.rows * plan->ldv);
+    } else {
         if (!attn__load_panels(t, t->x.v, &p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0, t->n,
                                plan->pairs)) {
             attn__find_wild(t, &wild);
@@ -172,5 +173,4 @@ void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const i
         }
         sum_panels(t, &x);
     }
-    add_sums(t, &x);
 }

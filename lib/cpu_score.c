@@ -158,8 +158,10 @@ static int block_row(const attn__tile *t, int64_t block, int32_t *mark) {
     return any;
 }
 
-/* The tile's columns that the limits leave to its rows. */
+/* The tile's columns that the limits leave to its rows. A strip's begin at a multiple of the terms
+   that a product takes together. */
 static void bound_rows(attn__tile *t) {
+    const int step = t->run->plan->pairs ? 2 * LANES : LANES;
     for (int i = 0; i < t->rows; i++) {
         int64_t begin, end;
         attn__limits_row(t, t->r0 + i, &begin, &end);
@@ -173,7 +175,7 @@ static void bound_rows(attn__tile *t) {
             *last = 0;
         }
         if (begin < end) {
-            *first = *first < begin ? *first : (uint8_t)(begin / LANES * LANES);
+            *first = *first < begin ? *first : (uint8_t)(begin / step * step);
             *last = *last > end ? *last : (uint8_t)attn__round_lanes(end);
         }
     }

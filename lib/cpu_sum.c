@@ -80,6 +80,7 @@ void attn__sum_keys(const attn__tile *t, float *to, int ld, const float *x, cons
                     end = least(i + LANES, t->rows);
                 }
             }
+            from = from / (two * LANES) * two * LANES;
         }
         if (from < end) {
             mul(to + j * ld, ld, (attn__left){x + from / two * LDS + j, 1, LDS},

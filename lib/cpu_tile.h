@@ -1,11 +1,11 @@
 /* cpu_tile.h: the loops on tiles that an instruction set can speed up, as a table of functions.
 
    Who calls it: a device picks a table when it is opened; cpu_score, cpu_fwd and cpu_bwd work
-   through it. cpu_loops.h has the loops; cpu_base, cpu_avx2, cpu_avx512 and cpu_bf16 compile them.
-   A new instruction set is a new table. In every table:
+   through it. cpu_loops.h and cpu_rows.h have the loops; cpu_base, cpu_avx2, cpu_avx512 and
+   cpu_bf16 compile them. A new instruction set is a new table. In every table:
 
-   - An element of a product is a sum over k = 0, 1, 2, ... (pairs of them in mul_pairs): never a
-     sum of parts that a tile's edge or height would choose.
+   - An element of a product is a sum over k = 0, 1, 2, ... (pairs of them in mul_pairs, or blocks
+     of 16 pairs from the first): never a sum of parts that a tile's edge or height would choose.
    - A sum along a row has 16 lanes, column j in lane j % 16, added as a tree at the end.
    - What is fused is written down (FMA), nothing else is.
 
@@ -110,6 +110,12 @@ typedef struct attn__tile_ops {
        from 0 up to n rounded up to LANES. */
     int (*softmax)(float *p, const float *score, float by, const int32_t *on, int begin, int n,
                    float *m, float *l, float *corr, int32_t *on_out);
+    /* The same for up to LANES rows of p and of s, `ld` floats apart, with a `by` each, where all
+       columns count; n a multiple of LANES. A row that is NaN sets its nan. narrow: p becomes bf16,
+       where there is mul_pairs. p may be s. Returns 0, having done nothing, if it is not so simple:
+       a maximum is not finite, or a `by` not positive. */
+    int (*softmax_rows)(float *p, float *s, int ld, int rows, int n, const float *by, float *m,
+                        float *l, float *corr, uint8_t *nan, int narrow);
     /* to[n] = to * by_to + from * by_from; n a multiple of LANES. */
     void (*fold)(float *to, float by_to, const float *from, float by_from, int n);
     /* Backward of a row: p = exp(score - lse) where visible, as above; on entry dp[n] = dO . v_j;
@@ -127,7 +133,14 @@ const attn__tile_ops *attn__tile_ops_at(int i);
 
 extern const attn__tile_ops attn__ops_base;
 #if defined(__x86_64__)
-extern const attn__tile_ops attn__ops_avx2, attn__ops_avx512, attn__ops_bf16;
+extern const attn__tile_ops attn__ops_avx2, attn__ops_avx512, attn__ops_bf16, attn__ops_amx;
+
+/* -- cpu_amx.c --------------------------------------------------------------------------------- */
+/* Whether this process may use AMX: asks the system for it. */
+int attn__has_amx(void);
+/* A table's mul_pairs. */
+void attn__mul_amx(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
+                   enum attn__mul how);
 #endif
 
 #endif

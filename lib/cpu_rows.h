@@ -1,0 +1,247 @@
+/* cpu_rows.h: the loops on rows of scores: which pairs count, softmax and its derivative.
+
+   Who includes it: cpu_loops.h, which tells what VL and the other macros are. */
+#include "cpu_vec.h"
+
+#ifndef STORE_NARROW
+#define STORE_NARROW(to, x) ((void)(to), (void)(x))
+#endif
+
+static int ops_finite(const float *x, int64_t n) {
+    const int32_t top = 0x7f800000;
+    vi bad = {0};
+    for (int64_t j = 0; j < n; j += VL) {
+        bad |= ((vi)load(x + j) & top) == top;
+    }
+    return !any_of(bad);
+}
+
+static void ops_scale(float *x, const float *by_each, float by, int n) {
+    for (int j = 0; j < n; j += VL) {
+        const vf y = load(x + j);
+        store(x + j, (by_each ? y * load(by_each + j) : y) * by);
+    }
+}
+
+static void ops_visible(int32_t *on, const int32_t *mask, const int32_t *block, const float *s,
+                        int n) {
+    for (int j = 0; j < n; j += VL) {
+        vi x = mask ? load_i(mask + j) != 0 : ~(vi){0};
+        if (s) {
+            x &= load(s + j) != -__builtin_inff();
+        }
+        if (block) {
+            x &= load_i(block + j) != 0;
+        }
+        store_i(on + j, x);
+    }
+}
+
+/* Lanes j.. that count: in begin..n, on, and not -inf. */
+INLINE vi lanes_on(const int32_t *on, vf score, int j, int begin, int n) {
+    const vi x = within(j, begin, n) & (score != -__builtin_inff());
+    return on ? x & (load_i(on + j) != 0) : x;
+}
+
+/* A row without a score above -inf: whether a visible one is NaN; p holds -inf elsewhere. */
+static int row_without_max(const float *p, int n) {
+    vi bad = {0};
+    for (int j = 0; j < n; j += VL) {
+        const vf x = load(p + j);
+        bad |= x != x;
+    }
+    return any_of(bad) ? ROW_NAN : ROW_EMPTY;
+}
+
+/* p = the row's scores, -inf where a column does not count; returns the maximum. LANES columns that
+   all count need no look at each. A visible NaN passes the maximum by and shows in the sum. */
+INLINE float row_scores(float *p, const float *score, float by, const int32_t *on, int begin, int n,
+                        int32_t *on_out) {
+    const vf none = splat(-__builtin_inff());
+    vf most[GROUPS];
+    LOOP_LANES {
+        most[g] = none;
+    }
+    for (int j = 0; j < n; j += ATTN__LANES) {
+        const int all = j >= begin && j + ATTN__LANES <= n && !on && !on_out;
+        LOOP_LANES {
+            const int at = j + g * VL;
+            vf x = load(score + at) * by;
+            if (!all) {
+                const vi yes = lanes_on(on, x, at, begin, n);
+                x = choose(yes, x, none);
+                if (on_out) {
+                    store_i(on_out + at, yes);
+                }
+            }
+            most[g] = LARGER(x, most[g]);
+            store(p + at, x);
+        }
+    }
+    return max_of(most);
+}
+
+/* p = e^(p - top), 0 for -inf, which lanes' sums take in. */
+INLINE void row_exp(float *p, float top, vf sum[GROUPS], const int n_vecs) {
+    vf x[SIDE];
+    EACH x[e] = load(p + e * VL) - top;
+    exp_down(x, n_vecs);
+    EACH sum[e % GROUPS] += x[e];
+    EACH store(p + e * VL, x[e]);
+}
+
+static int ops_softmax(float *p, const float *score, float by, const int32_t *on, int begin, int n,
+                       float *m, float *l, float *corr, int32_t *on_out) {
+    const float here = row_scores(p, score, by, on, begin, n, on_out), old = *m;
+    const float top = here > old ? here : old;
+    int state = here == __builtin_inff()    ? ROW_NAN
+                : here == -__builtin_inff() ? row_without_max(p, n)
+                                            : ROW_VISIBLE;
+    vf sum[GROUPS];
+    LOOP_LANES {
+        sum[g] = splat(0);
+    }
+    int j = state == ROW_VISIBLE ? 0 : n;
+    for (; j + SIDE * VL <= n; j += SIDE * VL) {
+        row_exp(p + j, top, sum, SIDE);
+    }
+    for (; j < n; j += ATTN__LANES) {
+        row_exp(p + j, top, sum, GROUPS);
+    }
+    const float more = sum_of(sum);
+    if (state == ROW_VISIBLE && more != more) {
+        state = ROW_NAN;
+    }
+    if (state != ROW_VISIBLE) {
+        memset(p, 0, (size_t)attn__round_lanes(n) * sizeof *p);
+        return state;
+    }
+    *m = top;
+    vf down = splat(old - top);
+    exp_down(&down, 1);
+    *corr = here > old ? down[0] : 1;
+    *l = *l * *corr + more;
+    return state;
+}
+
+/* p = e^(score * by - top) as bf16 or f32, which lanes' sums take in as it is. */
+INLINE void exp_to(float *p, const float *score, vf by, vf top, vf sum[GROUPS], const int narrow,
+                   const int n_vecs) {
+    vf x[SIDE];
+    EACH x[e] = load(score + e * VL) * by - top;
+    exp_down(x, n_vecs);
+    EACH sum[e % GROUPS] += x[e];
+    EACH narrow ? STORE_NARROW((char *)p + e * VL * 2, x[e]) : store(p + e * VL, x[e]);
+}
+
+INLINE float exp_row(float *p, const float *score, float by, float top, int n, const int narrow) {
+    vf sum[GROUPS];
+    int j = 0;
+    LOOP_LANES {
+        sum[g] = splat(0);
+    }
+    for (; j + SIDE * VL <= n; j += SIDE * VL) {
+        exp_to(p + (narrow ? j / 2 : j), score + j, splat(by), splat(top), sum, narrow, SIDE);
+    }
+    for (; j < n; j += ATTN__LANES) {
+        exp_to(p + (narrow ? j / 2 : j), score + j, splat(by), splat(top), sum, narrow, GROUPS);
+    }
+    return sum_of(sum);
+}
+
+/* here[ATTN__LANES] = the rows' maxima; 0 if one is not finite or `by` is not positive. */
+INLINE int rows_max(float *here, const float *s, int ld, int rows, int n, const float *by) {
+    int fine = 1;
+    for (int i = 0; i < rows; i++, s += ld) {
+        vf most[GROUPS];
+        LOOP_LANES {
+            most[g] = splat(-__builtin_inff());
+        }
+        for (int j = 0; j < n; j += ATTN__LANES) {
+            LOOP_LANES {
+                most[g] = LARGER(load(s + j + g * VL), most[g]);
+            }
+        }
+        here[i] = max_of(most) * by[i];
+        fine &= by[i] > 0 && here[i] - here[i] == 0;
+    }
+    return fine;
+}
+
+static int ops_softmax_rows(float *p, float *s, int ld, int rows, int n, const float *by, float *m,
+                            float *l, float *corr, uint8_t *nan, int narrow) {
+    float here[ATTN__LANES] = {0}, top[ATTN__LANES], old[ATTN__LANES] = {0}, down[ATTN__LANES];
+    if (!rows_max(here, s, ld, rows, n, by)) {
+        return 0;
+    }
+    memcpy(old, m, (size_t)rows * sizeof *m);
+    for (int g = 0; g < ATTN__LANES; g += VL) {
+        const vf x = LARGER(load(here + g), load(old + g));
+        vf factor = load(old + g) - x;
+        exp_down(&factor, 1);
+        store(top + g, x);
+        store(down + g, factor);
+    }
+    for (int i = 0; i < rows; i++, p += ld, s += ld) {
+        const float more = narrow ? exp_row(p, s, by[i], top[i], n, 1)
+                                  : exp_row(p, s, by[i], top[i], n, 0);
+        corr[i] = here[i] > old[i] ? down[i] : 1;
+        if (more == more) {
+            m[i] = top[i];
+            l[i] = l[i] * corr[i] + more;
+            continue;
+        }
+        nan[i] = 1;
+        corr[i] = 1;
+        memset(p, 0, (size_t)n * (narrow ? 2 : sizeof *p));
+    }
+    return 1;
+}
+
+/* to = to * by_to + from * by_from */
+static void ops_fold(float *to, float by_to, const float *from, float by_from, int n) {
+    for (int j = 0; j < n; j += VL) {
+        store(to + j, FMA(load(from + j), splat(by_from), load(to + j) * by_to));
+    }
+}
+
+/* plain: nothing but scores and dp counts, and only p_out and g_dot are wanted. */
+INLINE void grad_of(float *p_out, float *g_dot, float *g_score, const float *score, const float *dp,
+                    const int32_t *on, int begin, int n, const attn__grad_row *row, int32_t *on_out,
+                    const int plain) {
+    const vf zero = splat(0);
+    for (int j = 0; j < attn__round_lanes(n); j += VL) {
+        const vf s = load(score + j) * row->by;
+        const vi yes = plain ? s != -__builtin_inff() : lanes_on(on, s, j, begin, n);
+        vf p = s - row->lse;
+        exp_of(&p, 1);
+        vf pw = p, wdp = load(dp + j);
+        if (!plain && row->w) {
+            const vf w = load(row->w + j);
+            pw = choose(w == 0, zero, p * w);
+            wdp = choose(w == 0, zero, wdp * w);
+        }
+        const vf g = p * (wdp - row->c);
+        vf gd = !plain && row->ds ? g * load(row->ds + j) : g;
+        gd = (!plain && row->key_scale ? gd * load(row->key_scale + j) : gd) * row->row_scale;
+        store(p_out + j, choose(yes, pw, zero));
+        store(g_dot + j, choose(yes, gd, zero));
+        if (!plain && g_score) {
+            store(g_score + j, choose(yes, g, zero));
+        }
+        if (!plain && on_out) {
+            store_i(on_out + j, yes);
+        }
+    }
+}
+
+static void ops_grad(float *p_out, float *g_dot, float *g_score, const float *score,
+                     const float *dp, const int32_t *on, int begin, int n,
+                     const attn__grad_row *row, int32_t *on_out) {
+    if (on || g_score || on_out || row->w || row->ds || row->key_scale || begin ||
+        n % ATTN__LANES) {
+        grad_of(p_out, g_dot, g_score, score, dp, on, begin, n, row, on_out, 0);
+    } else {
+        grad_of(p_out, g_dot, NULL, score, dp, NULL, 0, n, row, NULL, 1);
+    }
+}

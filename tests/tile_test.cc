@@ -1,0 +1,258 @@
+// tile_test.cc: the tile tables of the CPU engine one by one: all that this processor can run.
+//
+// What the engine makes of them is tested in cpu_test.cc.
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+#else
+#include <catch2/catch.hpp>
+#endif
+#include "host_call.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+extern "C" {
+#include "cpu_tile.h"
+}
+
+namespace {
+using namespace host;
+const float inf = std::numeric_limits<float>::infinity();
+const float not_a_number = std::numeric_limits<float>::quiet_NaN();
+} // namespace
+
+namespace {
+
+// What the loops of a table make of the same numbers.
+std::vector<std::vector<float>>
+table_results(const attn__tile_ops &ops, const std::vector<float> &a, const std::vector<float> &b) {
+    std::vector<std::vector<float>> out;
+    for (int n = 16; n <= 128; n += 16) {
+        for (const int m : {1, 3, 64}) {
+            std::vector<float> c(64 * 128, 0.5f);
+            const attn__right rows{b.data(), 128, ATTN__LANES};
+            const attn__right panels{b.data(), ATTN__LANES, 170 * ATTN__LANES};
+            ops.mul(c.data(), 128, {a.data(), 170, 1}, rows, m, n, 170 - m,
+                    n % 32 == 0 ? MUL_ADD : MUL_SET);
+            ops.mul(c.data(), 128, {a.data(), 1, 64}, panels, m, n, 100 + m, MUL_ADD);
+            ops.mul(c.data(), 128, {a.data(), 170, 1}, panels, m, n, 7, MUL_CONTINUE);
+            out.push_back(c);
+        }
+    }
+    for (int n = 1; n <= 128; n++) {
+        const size_t shift = static_cast<size_t>(n);
+        const float *const score = &a[shift * 16], *const dp = &b[shift];
+        const float by = n % 7 ? 1.0f : 0.25f;
+        std::vector<float> p(128), state{0.25f, 3, 0, 0};
+        std::vector<int32_t> on(128), seen(128);
+        for (size_t j = 0; j < 128; j++) {
+            on[j] = (j * 7 + shift) % 5 ? 1 : 0;
+        }
+        const int begin = n % 5 ? 0 : std::min(n - 1, 11);
+        state[3] = static_cast<float>(ops.softmax(p.data(), score, by, n % 2 ? on.data() : nullptr,
+                                                  begin, n, &state[0], &state[1], &state[2],
+                                                  n % 3 ? seen.data() : nullptr));
+        out.push_back(p);
+        out.push_back(state);
+        const attn__grad_row row = {1.5f,
+                                    0.125f,
+                                    by,
+                                    0.7f,
+                                    n % 3 ? &b[5] : nullptr,
+                                    n % 4 ? &b[200] : nullptr,
+                                    n % 5 ? &b[400] : nullptr};
+        std::vector<float> g(128), pw(128), gd(128);
+        ops.grad(pw.data(), gd.data(), g.data(), score, dp, on.data(), begin, n, &row, seen.data());
+        for (const auto &x : {pw, gd, g}) {
+            out.emplace_back(x.begin(), x.begin() + n);
+        }
+    }
+    return out;
+}
+
+} // namespace
+
+TEST_CASE("tile: every tile table gives nearly the same, and a row whatever its neighbours") {
+    std::vector<float> a(64 * 170), b(170 * 128);
+    for (size_t i = 0; i < a.size(); i++) {
+        a[i] = static_cast<float>(noise(i));
+    }
+    for (size_t i = 0; i < b.size(); i++) {
+        b[i] = static_cast<float>(noise(i + 77777));
+    }
+    std::vector<std::vector<float>> first;
+    for (int table = 0; attn__tile_ops_at(table); table++) {
+        const attn__tile_ops &ops = *attn__tile_ops_at(table);
+        CAPTURE(ops.name);
+        const auto out = table_results(ops, a, b);
+        REQUIRE((first.empty() || first.size() == out.size()));
+        for (size_t i = 0; i < first.size(); i++) {
+            for (size_t e = 0; e < out[i].size(); e++) {
+                const float most = std::max(1.0f, std::fabs(first[i][e]));
+                REQUIRE(std::fabs(out[i][e] - first[i][e]) <= 1e-5f * most);
+            }
+        }
+        first = first.empty() ? out : first;
+        std::vector<float> whole(64 * 128), row(13 * 128);
+        const attn__right right{b.data(), 128, ATTN__LANES};
+        ops.mul(whole.data(), 128, {a.data(), 170, 1}, right, 63, 112, 170, MUL_SET);
+        for (int m = 1; m <= 13; m++) {
+            for (size_t i = 0; i + static_cast<size_t>(m) <= 63; i++) {
+                std::fill(row.begin(), row.end(), 0.0f);
+                for (const int from : {0, 100}) { /* in two goes */
+                    const attn__right rest{&b[static_cast<size_t>(from) * 128], 128, ATTN__LANES};
+                    const float *const left = &a[i * 170 + static_cast<size_t>(from)];
+                    ops.mul(row.data(), 128, {left, 170, 1}, rest, m, 112, from ? 70 : 100,
+                            MUL_CONTINUE);
+                }
+                for (size_t e = 0; e < static_cast<size_t>(m); e++) {
+                    REQUIRE(memcmp(&row[e * 128], &whole[(i + e) * 128], 112 * 4) == 0);
+                }
+            }
+        }
+    }
+    CHECK_FALSE(first.empty());
+}
+
+TEST_CASE("tile: softmax of many rows has the bits of softmax of each") {
+    for (int table = 0; attn__tile_ops_at(table); table++) {
+        const attn__tile_ops &ops = *attn__tile_ops_at(table);
+        for (const int rows : {1, 7, 16}) {
+            for (const int n : {16, 48, 128}) {
+                CAPTURE(ops.name, rows, n);
+                std::vector<float> s(16 * 144), by(16), m(16, -inf), l(16), corr(16);
+                std::vector<uint8_t> nan(16);
+                for (size_t i = 0; i < s.size(); i++) {
+                    s[i] = i % 11 ? 9 * static_cast<float>(noise(i)) : -inf;
+                }
+                for (size_t i = 0; i < 16; i++) {
+                    by[i] = 0.5f + 0.1f * static_cast<float>(i);
+                    m[i] = i % 3 ? 4 * static_cast<float>(noise(i)) : -inf;
+                    l[i] = i % 3 ? 2.5f : 0;
+                }
+                if (rows == 7) {
+                    s[5 * 144 + 3] = not_a_number;
+                }
+                std::vector<float> want = s, want_m = m, want_l = l, want_corr(16, 1), p = s;
+                for (size_t i = 0; i < static_cast<size_t>(rows); i++) {
+                    float *const row = &want[i * 144];
+                    const int state = ops.softmax(row, row, by[i], nullptr, 0, n, &want_m[i],
+                                                  &want_l[i], &want_corr[i], nullptr);
+                    CHECK((state == ROW_NAN) == (rows == 7 && i == 5));
+                }
+                REQUIRE(ops.softmax_rows(p.data(), p.data(), 144, rows, n, by.data(), m.data(),
+                                         l.data(), corr.data(), nan.data(), 0));
+                CHECK(nan[5] == (rows == 7));
+                for (size_t i = 0; i < static_cast<size_t>(rows); i++) {
+                    CHECK(memcmp(&p[i * 144], &want[i * 144], static_cast<size_t>(n) * 4) == 0);
+                    CHECK(m[i] == want_m[i]);
+                    CHECK(l[i] == want_l[i]);
+                    CHECK(corr[i] == want_corr[i]);
+                }
+                if (ops.narrow) {
+                    std::vector<float> to(144);
+                    ops.narrow(to.data(), want.data(), n);
+                    std::fill(m.begin(), m.end(), want_m[0]);
+                    REQUIRE(ops.softmax_rows(s.data(), s.data(), 144, 1, n, by.data(), m.data(),
+                                             l.data(), corr.data(), nan.data(), 1));
+                    CHECK(memcmp(s.data(), to.data(), static_cast<size_t>(n) * 2) == 0);
+                }
+                s[2] = inf;
+                p = s;
+                CHECK_FALSE(ops.softmax_rows(s.data(), s.data(), 144, rows, n, by.data(), m.data(),
+                                             l.data(), corr.data(), nan.data(), 0));
+                CHECK(memcmp(s.data(), p.data(), s.size() * 4) == 0);
+            }
+        }
+    }
+}
+
+namespace {
+
+std::vector<float> noise_of_bf16(size_t n, uint64_t seed) {
+    std::vector<float> x(n);
+    for (size_t i = 0; i < n; i++) {
+        x[i] = attn__bf16_to_f32(attn__f32_to_bf16(static_cast<float>(noise(i + seed))));
+    }
+    return x;
+}
+
+// Rows of n numbers as bf16, in half as many places.
+std::vector<float> narrowed(const attn__tile_ops &ops, const std::vector<float> &x, int n) {
+    std::vector<float> to(x.size() / 2);
+    for (size_t at = 0; at < x.size(); at += static_cast<size_t>(n)) {
+        ops.narrow(&to[at / 2], &x[at], n);
+    }
+    return to;
+}
+
+// a[m][k] b[k][n] in all ways that mul_pairs has, beside the same products of f32.
+void check_pairs(const attn__tile_ops &ops, int m, int n, int k) {
+    CAPTURE(ops.name, m, n, k);
+    const int k_up = (k + 15) / 16 * 16, columns = (m + 15) / 16 * 16; // whole vectors
+    std::vector<float> a = noise_of_bf16(static_cast<size_t>(columns * k_up), 0);
+    std::vector<float> b = noise_of_bf16(static_cast<size_t>(k_up * n), 999), at(a.size());
+    for (size_t l = 0; l < static_cast<size_t>(k_up); l++) {
+        for (size_t i = 0; i < static_cast<size_t>(columns); i++) {
+            at[l * static_cast<size_t>(columns) + i] = a[i * static_cast<size_t>(k_up) + l];
+        }
+    }
+    const std::vector<float> rows = narrowed(ops, a, k_up), cols = narrowed(ops, at, columns);
+    const std::vector<float> b_rows = narrowed(ops, b, n);
+    std::vector<float> b_pairs(static_cast<size_t>(k_up / 2 * n));
+    std::vector<float> turned(static_cast<size_t>(k_up / 2 * columns));
+    for (int l = 0; l < k_up; l += 2) {
+        const size_t half = static_cast<size_t>(l / 2);
+        ops.zip(&b_pairs[half * static_cast<size_t>(n)], &b_rows[static_cast<size_t>(l * n / 2)],
+                &b_rows[static_cast<size_t>((l + 1) * n / 2)], n);
+        ops.zip(&turned[half * static_cast<size_t>(columns)],
+                &cols[static_cast<size_t>(l * columns / 2)],
+                &cols[static_cast<size_t>((l + 1) * columns / 2)], columns);
+    }
+    const attn__left left{rows.data(), k_up / 2, 1}, left_turned{turned.data(), 1, columns};
+    const attn__right right{b_pairs.data(), n, ATTN__LANES};
+    const size_t size = static_cast<size_t>(m * n);
+    for (const attn__mul how : {MUL_SET, MUL_ADD, MUL_CONTINUE}) {
+        std::vector<float> want(size + 8, 0.75f), got = want, again = want, row(want);
+        ops.mul(want.data(), n, {a.data(), k_up, 1}, {b.data(), n, ATTN__LANES}, m, n, k, how);
+        ops.mul_pairs(got.data(), n, left, right, m, n, k / 2, how);
+        ops.mul_pairs(again.data(), n, left_turned, right, m, n, k / 2, how);
+        for (size_t e = 0; e < want.size(); e++) {
+            REQUIRE(std::fabs(got[e] - want[e]) <= 1e-5f * (1 + std::fabs(want[e])));
+        }
+        CHECK(memcmp(got.data(), again.data(), got.size() * 4) == 0);
+        const attn__left last{&rows[static_cast<size_t>((m - 1) * k_up / 2)], k_up / 2, 1};
+        ops.mul_pairs(row.data(), n, last, right, 1, n, k / 2, how);
+        CHECK(memcmp(row.data(), &got[size - static_cast<size_t>(n)], static_cast<size_t>(n) * 4) ==
+              0);
+    }
+}
+
+} // namespace
+
+TEST_CASE("tile: products of pairs of bf16 are those of f32, a row whatever its neighbours") {
+    for (int table = 0; attn__tile_ops_at(table); table++) {
+        const attn__tile_ops &ops = *attn__tile_ops_at(table);
+        CAPTURE(ops.name);
+        REQUIRE(!ops.mul_pairs == !ops.narrow);
+        REQUIRE(!ops.mul_pairs == !ops.zip);
+        if (!ops.mul_pairs) {
+            continue;
+        }
+        for (const int m : {1, 7, 16, 33, 64, 128}) {
+            for (const int n : {16, 48, 128}) {
+                for (const int k : {2, 30, 32, 40, 128}) {
+                    check_pairs(ops, m, n, k);
+                }
+            }
+        }
+        std::vector<float> rows(48), pairs(48);
+        for (const uint16_t x : {0x7f80, 0xff80, 0x7fc0}) {
+            memcpy(reinterpret_cast<char *>(rows.data()) + 2 * 5, &x, sizeof x);
+            REQUIRE_FALSE(ops.zip(pairs.data(), &rows[0], &rows[24], 48));
+            REQUIRE_FALSE(ops.zip(pairs.data(), &rows[24], &rows[0], 48));
+        }
+    }
+}
