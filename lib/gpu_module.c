@@ -5,10 +5,11 @@
        key, chip -> module     asked for by n plans; without any it stays for the next one, until
                                MOST_IDLE others are idle, too, or the chip is closed
 
-   One thread makes a module while others who want it wait. */
+   One thread makes a module while others who want it wait. A child of fork() has no such thread:
+   what was being made is not there, and is made anew. */
 #include "gpu_module.h"
+#include "fork.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,6 @@ struct attn__kernel_code {
     char key[ATTN__KEY];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t made = PTHREAD_COND_INITIALIZER;
 static attn__kernel_code *list;
 
@@ -70,38 +70,38 @@ int attn__code_get(const attn_device *device, const attn__job *job, attn__kernel
     char key[ATTN__KEY];
     *code = NULL;
     ATTN_TRY(attn__jit_key(job, key));
-    pthread_mutex_lock(&lock);
+    attn__lock(ATTN__MODULES);
     attn__kernel_code *it;
     while ((it = *find(device, key)) && !it->module) {
-        pthread_cond_wait(&made, &lock);
+        attn__lock_wait(ATTN__MODULES, &made);
     }
     if (it) {
         it->users++;
-        pthread_mutex_unlock(&lock);
+        attn__unlock(ATTN__MODULES);
         *code = it;
         return ATTN_OK;
     }
     it = attn__alloc(sizeof *it, "kernels");
     if (!it) {
-        pthread_mutex_unlock(&lock);
+        attn__unlock(ATTN__MODULES);
         return ATTN_MEMORY;
     }
     *it = (attn__kernel_code){.next = list, .driver = device->driver, .chip = device->chip,
                               .users = 1};
     memcpy(it->key, key, sizeof key);
     list = it;
-    pthread_mutex_unlock(&lock);
+    attn__unlock(ATTN__MODULES);
 
     attn__module *module = NULL;
     const int status = load(it, job, &module);
 
-    pthread_mutex_lock(&lock);
+    attn__lock(ATTN__MODULES);
     it->module = module;
     if (status < 0) {
         unload(find(device, key));
     }
     pthread_cond_broadcast(&made);
-    pthread_mutex_unlock(&lock);
+    attn__unlock(ATTN__MODULES);
     *code = status < 0 ? NULL : it;
     return status;
 }
@@ -112,15 +112,15 @@ attn__module *attn__code_module(const attn__kernel_code *code) {
 
 void attn__code_put(attn__kernel_code *code) {
     if (code) {
-        pthread_mutex_lock(&lock);
+        attn__lock(ATTN__MODULES);
         code->users--;
         drop_idle();
-        pthread_mutex_unlock(&lock);
+        attn__unlock(ATTN__MODULES);
     }
 }
 
 void attn__code_close(const attn_device *device) {
-    pthread_mutex_lock(&lock);
+    attn__lock(ATTN__MODULES);
     for (attn__kernel_code **at = &list; *at;) {
         if ((*at)->chip == device->chip) {
             unload(at);
@@ -128,5 +128,16 @@ void attn__code_close(const attn_device *device) {
             at = &(*at)->next;
         }
     }
-    pthread_mutex_unlock(&lock);
+    attn__unlock(ATTN__MODULES);
+}
+
+void attn__modules_in_child(void) {
+    pthread_cond_init(&made, NULL);
+    for (attn__kernel_code **at = &list; *at;) {
+        if ((*at)->module) {
+            at = &(*at)->next;
+        } else {
+            unload(at);
+        }
+    }
 }

@@ -5,12 +5,12 @@
 
        attn-XXXXXX/  core/...  isa/...  variant.h  attn_fwd.hip --cc--> code.so, log */
 #define _GNU_SOURCE
+#include "fork.h"
 #include "jit.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,7 +147,6 @@ static int read_file(const char *path, void **bytes, size_t *n) {
 /* -- Which compiler ---------------------------------------------------------------------------- */
 
 /* Asked once for each value of $CC, by -v: target, version and how it was built. */
-static pthread_mutex_t asked_lock = PTHREAD_MUTEX_INITIALIZER;
 static char asked_cc[PATH], asked[2 * LOG];
 
 static int ask(const command *c, const char *cc, const char *log) {
@@ -172,7 +171,7 @@ static int cc_identity(const attn__target *target, char *text, size_t capacity) 
     const char *const given = getenv("CC"), *const cc = given && *given ? given : "cc";
     int status = ATTN_OK;
     (void)target;
-    pthread_mutex_lock(&asked_lock);
+    attn__lock(ATTN__COMPILER);
     if (strcmp(asked_cc, cc) != 0) {
         command c;
         char base[PATH], log[PATH + 16];
@@ -191,7 +190,7 @@ static int cc_identity(const attn__target *target, char *text, size_t capacity) 
             n += (size_t)snprintf(text + n, capacity - n, " %s", options[i]);
         }
     }
-    pthread_mutex_unlock(&asked_lock);
+    attn__unlock(ATTN__COMPILER);
     return status;
 }
 

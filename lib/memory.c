@@ -7,9 +7,9 @@
        | size | ............. | bytes                                        |
 
    Of memory that is not, the host keeps a list of blocks. */
+#include "fork.h"
 #include "gpu.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +23,12 @@ typedef struct block {
     void *pointer;
     uint64_t bytes;
 } block;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static block *blocks;
 static size_t n_blocks, room;
 
 static int remember(const attn_device *device, void *pointer, uint64_t bytes) {
     int status = ATTN_OK;
-    pthread_mutex_lock(&lock);
+    attn__lock(ATTN__BLOCKS);
     if (n_blocks == room) {
         const size_t more = room ? 2 * room : 64;
         block *const larger = realloc(blocks, more * sizeof *blocks);
@@ -44,14 +43,14 @@ static int remember(const attn_device *device, void *pointer, uint64_t bytes) {
     if (status == ATTN_OK) {
         blocks[n_blocks++] = (block){device, pointer, bytes};
     }
-    pthread_mutex_unlock(&lock);
+    attn__unlock(ATTN__BLOCKS);
     return status;
 }
 
 /* 1 and its size if the device has such a block, which is forgotten. */
 static int forget(const attn_device *device, const void *pointer, uint64_t *bytes) {
     int found = 0;
-    pthread_mutex_lock(&lock);
+    attn__lock(ATTN__BLOCKS);
     for (size_t i = n_blocks; i-- > 0 && !found;) { /* young blocks die first */
         if (blocks[i].pointer == pointer && blocks[i].device == device) {
             *bytes = blocks[i].bytes;
@@ -64,7 +63,7 @@ static int forget(const attn_device *device, const void *pointer, uint64_t *byte
         blocks = NULL;
         room = 0;
     }
-    pthread_mutex_unlock(&lock);
+    attn__unlock(ATTN__BLOCKS);
     return found;
 }
 

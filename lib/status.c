@@ -4,6 +4,7 @@
    writes the log. A message belongs to its thread and lives until the thread's next failure. */
 #define _POSIX_C_SOURCE 200809L
 #include "attn_int.h"
+#include "fork.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -129,20 +130,8 @@ int attn__struct_out(void *to, const void *from, size_t known, const char *name)
 
 /* -- The log: one JSON object a line, written by one call of write ----------------------------- */
 
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t log_once = PTHREAD_ONCE_INIT;
 static int log_file = -1;
 static atomic_int log_level;
-
-static void log_hold(void) {
-    pthread_mutex_lock(&log_lock);
-}
-static void log_drop(void) {
-    pthread_mutex_unlock(&log_lock);
-}
-static void log_start(void) {
-    pthread_atfork(log_hold, log_drop, log_drop);
-}
 
 int attn__log_level(void) {
     return atomic_load_explicit(&log_level, memory_order_relaxed);
@@ -162,12 +151,11 @@ int attn_log(const char *path, int level) {
             return attn__fail(ATTN_IO, "path", "cannot append to %s: %s", path, strerror(errno));
         }
     }
-    pthread_once(&log_once, log_start);
-    log_hold();
+    attn__lock(ATTN__LOG);
     const int old = log_file;
     log_file = file;
     atomic_store(&log_level, level);
-    log_drop();
+    attn__unlock(ATTN__LOG);
     if (old >= 0) {
         close(old);
     }
@@ -193,10 +181,10 @@ void attn__log_write(int level, const char *format, ...) {
     }
     if (n >= 0) {
         line[n++] = '\n';
-        log_hold();
+        attn__lock(ATTN__LOG);
         const ssize_t written = log_file >= 0 ? write(log_file, line, (size_t)n) : 0;
         (void)written;
-        log_drop();
+        attn__unlock(ATTN__LOG);
     }
     if (line != small) {
         free(line);

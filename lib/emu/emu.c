@@ -7,13 +7,13 @@
 #include "emu_core.h"
 
 #include "../attn_int.h"
+#include "../fork.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static emu_core *idle;
 
 static void core_free(emu_core *c) {
@@ -67,18 +67,18 @@ static emu_core *core_new(void) {
 }
 
 static emu_core *core_take(void) {
-    pthread_mutex_lock(&lock);
+    attn__lock(ATTN__CORES);
     emu_core *const c = idle;
     idle = c ? c->next : NULL;
-    pthread_mutex_unlock(&lock);
+    attn__unlock(ATTN__CORES);
     return c ? c : core_new();
 }
 
 static void core_put(emu_core *c) {
-    pthread_mutex_lock(&lock);
+    attn__lock(ATTN__CORES);
     c->next = idle;
     idle = c;
-    pthread_mutex_unlock(&lock);
+    attn__unlock(ATTN__CORES);
 }
 
 __attribute__((destructor)) static void cores_free(void) {
