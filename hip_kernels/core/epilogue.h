@@ -33,7 +33,8 @@ DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft
         }
         const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));
         const attn_ends e = ends_of(t->m[r], t->l[r], to.sink);
-        const float factor = e.factor * (p->drop_factor / (TILE_P_SCALE * TILE_O_SCALE));
+        const float factor = e.factor * (p->drop_factor / (TILE_P_SCALE * TILE_O_SCALE)) *
+                             softmax_unit_of(t, r);
         if (to.lse && tile_col(0) == 0) {
             store_u32(to.lse, bits_of(e.lse));
         }

@@ -11,6 +11,10 @@
    alone. Each row decides for itself, by its own scores. Where no row of the warp moved, the
    multiplication by 1 is skipped.
 
+   v_scale is folded into p before p is rounded. f16 ends at 2^-24, so there o is counted in units: a
+   power of two just above the block's v_scale, and p is multiplied by v_scale / unit, which is below
+   1 and, but for v_scale 2^32 times smaller than another before it, not below 1/2.
+
    A row that has seen nothing has m = -inf. A visible NaN makes its p and so l NaN, a visible +inf
    makes m not finite, which careful.h looks for; so the maximum may pass over NaN. */
 #ifndef ATTN_SOFTMAX_H
@@ -19,16 +23,23 @@
 #include "core/score.h"
 
 #define SOFTMAX_SLACK 8.0f
+#define SOFTMAX_UNITS (ATTN_HAS_SCALES && ATTN_TYPE == ATTN_F16)
 
-/* l: this lane's part of the sum. */
+/* l: this lane's part of the sum. unit: what o is counted in; most: the largest of them so far. */
 typedef struct attn_soft {
     float m[TILE_ROWS], l[TILE_ROWS];
+#if SOFTMAX_UNITS
+    u32 unit[TILE_ROWS], most[TILE_ROWS]; /* bits of floats */
+#endif
 } attn_soft;
 
 DEV void softmax_begin(attn_soft *t) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         t->m[r] = MINUS_INF;
         t->l[r] = 0;
+#if SOFTMAX_UNITS
+        t->unit[r] = t->most[r] = 0x00800000u;
+#endif
     }
 }
 
@@ -72,14 +83,61 @@ DEV void softmax_step(tile_s *s, attn_soft *t, tile_o *o, float factor) {
     }
 }
 
+#if SOFTMAX_UNITS
+/* 1 / x of a power of two below 2^127. */
+DEV float softmax_inverse(u32 x) {
+    return float_of(0x7f000000u - x);
+}
+/* o is brought to units of the block; x: v_scale of each row, becomes v_scale / unit. */
+DEV void softmax_unit(float *x, attn_soft *t, tile_o *o) {
+    float fade[TILE_ROWS];
+    int moved = 0;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const u32 power = bits_of(x[r]) & 0x7f800000u, range = 32u << 23;
+        const u32 above = (power < 0x7e000000u ? power : 0x7e000000u) + 0x00800000u;
+        t->most[r] = above > t->most[r] ? above : t->most[r];
+        const u32 unit = above + range > t->most[r] ? above : t->most[r] - range;
+        fade[r] = float_of(t->unit[r]) * softmax_inverse(unit);
+        moved |= unit != t->unit[r];
+        t->unit[r] = unit;
+        x[r] *= softmax_inverse(unit);
+    }
+    if (warp_any(moved)) {
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
+                o->x[r][c] *= fade[r];
+            }
+        }
+    }
+}
+#endif
+
+/* What a row of o is multiplied by at last. */
+DEV float softmax_unit_of(const attn_soft *t, int r) {
+#if SOFTMAX_UNITS
+    return float_of(t->unit[r]);
+#else
+    (void)t, (void)r;
+    return 1;
+#endif
+}
+
 /* p is multiplied by what its key's v is scaled by, and by the chip's own factor. */
-DEV void softmax_weigh(const attn_params *p, const attn_item *w, i32 k0, tile_s *s) {
+DEV void softmax_weigh(const attn_params *p, const attn_item *w, i32 k0, tile_s *s, attn_soft *t,
+                       tile_o *o) {
+    (void)t, (void)o;
     if (ATTN_HAS_SCALES || TILE_P_SCALE != 1.0f) {
+        float weight[TILE_ROWS];
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             const i32 h = ATTN_HAS_SCALES ? score_lane_row(p, w, r).h : w->h;
-            const float weight = score_v_scale(p, w, h, k0) * TILE_P_SCALE;
+            weight[r] = score_v_scale(p, w, h, k0);
+        }
+#if SOFTMAX_UNITS
+        softmax_unit(weight, t, o);
+#endif
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-                s->x[r][c] *= weight;
+                s->x[r][c] *= weight[r] * TILE_P_SCALE;
             }
         }
     }

@@ -95,7 +95,7 @@ DEV void multistage_p(const attn_params *p, const attn_item *w, i32 block, int r
 #if ATTN_HAS_DROPOUT
     dropout_tile(p, w, dropout_seed(p), k0, s);
 #endif
-    softmax_weigh(p, w, k0, s);
+    softmax_weigh(p, w, k0, s, t, o);
     tile_p_of(pp, s);
 }
 

@@ -163,8 +163,8 @@ static void fill_small(const side *s, const point *p, role r) {
     const int64_t count = tensor_count(t);
     rng random = rng_of((uint64_t)p->seed, r);
     for (int64_t n = 0; n < count; n++) {
-        ((float *)t->memory)[n] =
-            (float)(r == ROLE_SINK ? rng_normal(&random) : 0.5 + 1.5 * rng_unit(&random));
+        const double x = r == ROLE_SINK ? rng_normal(&random) : 0.5 + 1.5 * rng_unit(&random);
+        ((float *)t->memory)[n] = (float)(r == ROLE_V_SCALE && n % 2 == 0 ? x * p->vmul : x);
     }
 }
 

@@ -234,6 +234,13 @@ const listed suite_list[] = {
     {"vllmPR51363", "dtype=e4m3fn B=2 H=4 HK=2 NQ=20 NK=300 D=32 qs=qblock ks=block vs=block "
                     "seed=51363"},
     {"CKPR3423", "dtype=e4m3fnuz NQ=128 NK=128 D=64 qs=one ks=one vs=one seed=3423"},
+    {"small-v-scale", "dtype=f16 otype=f32 H=2 NQ=40 NK=130 D=64 vs=one vmul=1e-6 seed=61"},
+    {"v-scale-falls", "dtype=f16 otype=f32 H=4 HK=2 NQ=20 NK=500 D=64 inv=1 vs=block vmul=1e-7 "
+                      "variant=\"k % 256 < 128\" seed=62"},
+    {"v-scale-rises", "dtype=f16 otype=f32 NQ=70 NK=500 D=32 inv=1 vs=block vmul=1e8 seed=63"},
+    {"v-scale-apart", "dtype=f16 otype=f32 NQ=20 NK=300 D=32 vs=block vmul=1e-30 "
+                      "variant=\"k % 256 < 128 ? s : -inf\" seed=64"},
+    {"v-scale-none", "dtype=f16 otype=f32 NQ=20 NK=300 D=32 vs=block vmul=0 seed=65"},
     {"Sage#221", "dtype=e5m2 H=2 NQ=40 NK=130 D=64 qs=block ks=block vs=block mul=50 seed=221"},
     {"Dao#1169", "dtype=e4m3fn H=2 NQ=70 NK=70 D=64 variant=\"@causal\" vs=block seed=1169"},
     {"Dao#1848", "dtype=e5m2fnuz H=2 NQ=40 NK=70 D=32 ks=head otype=f32 seed=1848"},

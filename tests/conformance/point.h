@@ -82,6 +82,7 @@
     PICK(qs, scales, "q_scale")                                                                    \
     PICK(ks, scales, "k_scale")                                                                    \
     PICK(vs, scales, "v_scale")                                                                    \
+    REAL(vmul, 1, "every other v_scale, the first among them, is multiplied by this")              \
     INT(bm, 0, "block lists: rows of a block; 0: no lists")                                        \
     INT(bn, 0, "block lists: keys of a block")                                                     \
     INT(dense, 50, "block lists: blocks listed, in percent")                                       \
