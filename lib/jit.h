@@ -59,8 +59,13 @@ void attn__job_begin(attn__job *job, const attn__target *target, const char *ent
 void attn__job_define(attn__job *job, const char *name, int value);
 /* 64 hexadecimal digits and a zero. */
 int attn__jit_key(const attn__job *job, char key[ATTN__KEY]);
-/* From the cache or by compiling; *code is malloc'ed. */
+/* From the cache (jit_cache.c) or by compiling; *code is malloc'ed. */
 int attn__jit(const attn__job *job, const char *key, void **code, size_t *bytes);
+
+/* 1 and *code, malloc'ed, if there is such an entry. A cache that cannot be read or written is no
+   error. */
+int attn__cache_read(const char *key, void **code, size_t *bytes);
+void attn__cache_write(const char *key, const void *code, size_t bytes);
 
 /* -- sha256.c: FIPS 180-4 ---------------------------------------------------------------------- */
 typedef struct attn__sha256 {

@@ -1,27 +1,29 @@
 /* jit_cc.c: the host's C compiler makes the code of emulated targets: a shared object.
 
    Who calls it: jit.c. $CC names the compiler and may carry options; otherwise cc. It works in a
-   folder of its own below $TMPDIR (or /tmp), which is removed afterwards:
+   temporary folder:
 
-       attn-XXXXXX/  core/...  isa/...  variant.h  attn_fwd.hip --cc--> code.so, log */
+       core/...  isa/...  variant.h  attn_fwd.hip --cc--> code.so, log
+
+   Its identity, part of the cache's keys, is what it says of itself (-v) and the options, not the
+   name by which it was found. */
 #define _GNU_SOURCE
 #include "fork.h"
 #include "jit.h"
+#include "temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
 
-enum { MOST_WORDS = 96, PATH = 4096, LOG = 3000 };
+enum { MOST_WORDS = 96, LOG = 3000 };
 
 /* Products and sums stay apart, as on the chip. A library with sanitizers has kernels with them. */
 static const char *const options[] = {
@@ -36,7 +38,7 @@ enum { N_OPTIONS = sizeof options / sizeof options[0] };
 /* -- A command --------------------------------------------------------------------------------- */
 
 typedef struct command {
-    char words[PATH]; /* of $CC, each with a zero */
+    char words[ATTN__PATH]; /* of $CC, each with a zero */
     char *argv[MOST_WORDS];
     int n;
 } command;
@@ -85,43 +87,6 @@ static int run(const command *c, const char *log) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-/* -- Files ------------------------------------------------------------------------------------- */
-
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *at) {
-    (void)s, (void)kind, (void)at;
-    return remove(path);
-}
-
-static void remove_folder(const char *path) {
-    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
-static int make_temporary(char path[PATH]) {
-    const char *const tmp = getenv("TMPDIR");
-    const int n = snprintf(path, PATH, "%s/attn-XXXXXX", tmp && *tmp == '/' ? tmp : "/tmp");
-    if (n < 0 || n > PATH - 128 || !mkdtemp(path)) {
-        return attn__fail(ATTN_IO, "device", "no temporary folder %s could be made: %s", path,
-                          strerror(errno));
-    }
-    return ATTN_OK;
-}
-
-static int write_file(const char *base, const attn__file *f) {
-    char path[PATH + 128];
-    snprintf(path, sizeof path, "%s/%s", base, f->name);
-    for (char *at = path + strlen(base) + 1; (at = strchr(at, '/')); at++) {
-        *at = 0;
-        mkdir(path, 0700);
-        *at = '/';
-    }
-    FILE *const file = fopen(path, "we");
-    const int good = file && fputs(f->text, file) >= 0;
-    if ((file && fclose(file) != 0) || !good) {
-        return attn__fail(ATTN_IO, "device", "%s could not be written: %s", path, strerror(errno));
-    }
-    return ATTN_OK;
-}
-
 /* The whole file, a zero behind it. */
 static int read_file(const char *path, void **bytes, size_t *n) {
     FILE *const file = fopen(path, "re");
@@ -147,45 +112,61 @@ static int read_file(const char *path, void **bytes, size_t *n) {
 /* -- Which compiler ---------------------------------------------------------------------------- */
 
 /* Asked once for each value of $CC, by -v: target, version and how it was built. */
-static char asked_cc[PATH], asked[2 * LOG];
+static char asked_cc[ATTN__PATH], asked[LOG];
 
-static int ask(const command *c, const char *cc, const char *log) {
-    void *text;
+/* The lines of `text` but those that hold the compiler's name as it was called. */
+static void keep_identity(const char *text) {
+    size_t n = 0;
+    while (*text) {
+        const char *const end = strchrnul(text, '\n');
+        if (strncmp(text, "COLLECT_GCC=", 12) != 0 && n < sizeof asked) {
+            n += (size_t)snprintf(asked + n, sizeof asked - n, "%.*s\n", (int)(end - text), text);
+        }
+        text = *end ? end + 1 : end;
+    }
+}
+
+static int ask(const command *c, const char *cc) {
+    char log[ATTN__PATH_IN];
+    attn__temporary folder;
+    void *text = NULL;
     size_t n;
     command v = *c;
     word(&v, "-v");
-    const int status = run(&v, log);
-    if (status != 0) {
-        return attn__fail(ATTN_DEVICE, "device",
-                          "emulated chips need a C compiler, and \"%s\" %s; CC names another one",
-                          cc, status < 0 ? "could not be started" : "does not know -v");
+    ATTN_TRY(attn__temporary_new(&folder));
+    attn__temporary_path(&folder, "log", log);
+    const int left = run(&v, log);
+    const int status =
+        left == 0 ? read_file(log, &text, &n)
+                  : attn__fail(ATTN_DEVICE, "device",
+                               "emulated chips need a C compiler, and \"%s\" %s; CC names another "
+                               "one",
+                               cc, left < 0 ? "could not be started" : "does not know -v");
+    attn__temporary_remove(&folder);
+    if (text) {
+        asked[0] = 0;
+        keep_identity(text);
+        snprintf(asked_cc, sizeof asked_cc, "%s", cc);
+        free(text);
     }
-    ATTN_TRY(read_file(log, &text, &n));
-    snprintf(asked, sizeof asked, "%.*s", LOG, (const char *)text);
-    snprintf(asked_cc, sizeof asked_cc, "%s", cc);
-    free(text);
-    return ATTN_OK;
+    return status;
 }
 
 static int cc_identity(const attn__target *target, char *text, size_t capacity) {
     const char *const given = getenv("CC"), *const cc = given && *given ? given : "cc";
     int status = ATTN_OK;
+    command c;
     (void)target;
+    begin(&c);
     attn__lock(ATTN__COMPILER);
     if (strcmp(asked_cc, cc) != 0) {
-        command c;
-        char base[PATH], log[PATH + 16];
-        begin(&c);
-        status = make_temporary(base);
-        if (status >= 0) {
-            snprintf(log, sizeof log, "%s/log", base);
-            status = ask(&c, cc, log);
-            remove_folder(base);
-        }
+        status = ask(&c, cc);
     }
-    size_t n = 0;
     if (status >= 0) {
-        n = (size_t)snprintf(text, capacity, "%s\n%s", cc, asked);
+        size_t n = (size_t)snprintf(text, capacity, "%s", asked);
+        for (int i = 1; i < c.n && n < capacity; i++) {
+            n += (size_t)snprintf(text + n, capacity - n, " %s", c.argv[i]);
+        }
         for (int i = 0; i < N_OPTIONS && n < capacity; i++) {
             n += (size_t)snprintf(text + n, capacity - n, " %s", options[i]);
         }
@@ -196,12 +177,14 @@ static int cc_identity(const attn__target *target, char *text, size_t capacity) 
 
 /* -- Compiling --------------------------------------------------------------------------------- */
 
-static int compile_in(const attn__job *job, const char *base, void **code, size_t *bytes) {
-    char include[PATH + 16], entry[PATH + 64], out[PATH + 16], log[PATH + 16];
+static int compile_in(const attn__temporary *folder, const attn__job *job, void **code,
+                      size_t *bytes) {
+    char include[ATTN__PATH + 16], entry[ATTN__PATH_IN], out[ATTN__PATH_IN], log[ATTN__PATH_IN];
     char define[ATTN__MOST_DEFINES][ATTN__DEFINE + 4], chip[32];
     command c;
     for (int i = 0; i < job->n_files; i++) {
-        ATTN_TRY(write_file(base, &job->file[i]));
+        const attn__file *const f = &job->file[i];
+        ATTN_TRY(attn__temporary_write(folder, f->name, f->text, strlen(f->text)));
     }
     begin(&c);
     for (int i = 0; i < N_OPTIONS; i++) {
@@ -212,10 +195,10 @@ static int compile_in(const attn__job *job, const char *base, void **code, size_
         word(&c, define[i]);
     }
     snprintf(chip, sizeof chip, "-DATTN_EMU=%d", job->target->emulated);
-    snprintf(include, sizeof include, "-I%s", base);
-    snprintf(entry, sizeof entry, "%s/%s", base, job->entry);
-    snprintf(out, sizeof out, "%s/code.so", base);
-    snprintf(log, sizeof log, "%s/log", base);
+    snprintf(include, sizeof include, "-I%s", folder->path);
+    attn__temporary_path(folder, job->entry, entry);
+    attn__temporary_path(folder, "code.so", out);
+    attn__temporary_path(folder, "log", log);
     word(&c, chip);
     word(&c, include);
     word(&c, entry);
@@ -235,10 +218,10 @@ static int compile_in(const attn__job *job, const char *base, void **code, size_
 }
 
 static int cc_compile(const attn__job *job, void **code, size_t *bytes) {
-    char base[PATH];
-    ATTN_TRY(make_temporary(base));
-    const int status = compile_in(job, base, code, bytes);
-    remove_folder(base);
+    attn__temporary folder;
+    ATTN_TRY(attn__temporary_new(&folder));
+    const int status = compile_in(&folder, job, code, bytes);
+    attn__temporary_remove(&folder);
     return status;
 }
 

@@ -5,22 +5,28 @@
 
        libhiprtc.so.7  libhiprtc.so.6  libhiprtc.so  in /opt/rocm/lib  libamdhip64.so.5
 
-   Older ones end the process on a chip that they do not know, so the work is done by a child:
+   Older ones end the process on a chip that they do not know, so the work is done by a child. It
+   has one thread of its parent and may find a lock of that library taken for ever, so it is given
+   $ATTN_COMPILE_SECONDS, otherwise 600, and it ends with its parent:
 
        parent                          child
        fork ------------------------> compiles
-       reads <--- pipe: status, size, code or sentence --- writes, _exit */
+       reads <--- pipe: status, size, code or sentence --- writes, _exit
+       kills it when its time is up */
 #define _GNU_SOURCE
 #include "jit_rtc.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static attn__rtc rtc = {.name = "hipRTC"};
@@ -79,8 +85,28 @@ static int write_all(int to, const void *from, size_t n) {
     return 1;
 }
 
-static int read_all(int from, void *to, size_t n) {
+static int64_t milliseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int64_t seconds_given(void) {
+    const char *const text = getenv("ATTN_COMPILE_SECONDS");
+    const long n = text ? strtol(text, NULL, 10) : 0;
+    return n > 0 && n < 1000000 ? n : 600;
+}
+
+/* 1, unless the other end is closed or `end` comes first. */
+static int read_all(int from, void *to, size_t n, int64_t end) {
     for (size_t at = 0; at < n;) {
+        struct pollfd p = {.fd = from, .events = POLLIN};
+        const int64_t left = end - milliseconds();
+        if (left <= 0) {
+            return 0;
+        } else if (poll(&p, 1, (int)left) <= 0) {
+            continue;
+        }
         const ssize_t m = read(from, (char *)to + at, n - at);
         if (m == 0 || (m < 0 && errno != EINTR)) {
             return 0;
@@ -107,6 +133,7 @@ static void child(const attn__job *job, int to) {
     char arch[48];
     void *code = NULL;
     size_t bytes = 0;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     be_quiet();
     snprintf(arch, sizeof arch, "--offload-arch=%.20s", job->target->name);
     const int status = attn__rtc_compile(&rtc, job, arch, options, &code, &bytes);
@@ -117,13 +144,13 @@ static void child(const attn__job *job, int to) {
     _exit(written ? 0 : 1);
 }
 
-/* NULL: the child ended before its time. */
-static char *receive(int from, answer *a) {
-    if (!read_all(from, a, sizeof *a) || a->bytes > (uint64_t)1 << 32) {
+/* NULL: the child ended before its time, or its time is up. */
+static char *receive(int from, answer *a, int64_t end) {
+    if (!read_all(from, a, sizeof *a, end) || a->bytes > (uint64_t)1 << 32) {
         return NULL;
     }
     char *const bytes = malloc((size_t)a->bytes + 1);
-    if (bytes && !read_all(from, bytes, (size_t)a->bytes)) {
+    if (bytes && !read_all(from, bytes, (size_t)a->bytes, end)) {
         free(bytes);
         return NULL;
     }
@@ -131,6 +158,19 @@ static char *receive(int from, answer *a) {
         bytes[a->bytes] = 0;
     }
     return bytes;
+}
+
+static int no_answer(const attn__job *job, int64_t late) {
+    if (late) {
+        return attn__fail(ATTN_DRIVER, "device",
+                          "hipRTC %d.%d has not compiled %s for %s in %lld seconds; "
+                          "ATTN_COMPILE_SECONDS may give it more",
+                          rtc.major, rtc.minor, job->entry, job->target->name, (long long)late);
+    }
+    return attn__fail(ATTN_DRIVER, "device",
+                      "hipRTC %d.%d ended while it compiled %s for %s; "
+                      "it may be too old for that chip",
+                      rtc.major, rtc.minor, job->entry, job->target->name);
 }
 
 static int hiprtc_compile(const attn__job *job, void **code, size_t *bytes) {
@@ -141,6 +181,7 @@ static int hiprtc_compile(const attn__job *job, void **code, size_t *bytes) {
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return attn__fail(ATTN_DRIVER, "device", "hipRTC: no pipe: %s", strerror(errno));
     }
+    const int64_t seconds = seconds_given(), end = milliseconds() + 1000 * seconds;
     const pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
@@ -148,15 +189,19 @@ static int hiprtc_compile(const attn__job *job, void **code, size_t *bytes) {
     }
     close(ends[1]);
     answer a = {0, 0};
-    char *const got = pid < 0 ? NULL : receive(ends[0], &a);
+    char *const got = pid < 0 ? NULL : receive(ends[0], &a, end);
     close(ends[0]);
-    while (pid > 0 && waitpid(pid, &how, 0) < 0 && errno == EINTR) {
+    if (pid < 0) {
+        return attn__fail(ATTN_DRIVER, "device", "hipRTC: no child: %s", strerror(errno));
+    }
+    const int late = !got && milliseconds() >= end;
+    if (late) {
+        kill(pid, SIGKILL);
+    }
+    while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
     }
     if (!got) {
-        return attn__fail(ATTN_DRIVER, "device",
-                          "hipRTC %d.%d ended while it compiled %s for %s; "
-                          "it may be too old for that chip",
-                          rtc.major, rtc.minor, job->entry, job->target->name);
+        return no_answer(job, late ? seconds : 0);
     }
     if (a.status < 0) {
         attn__fail(a.status, "variant", "%s", got);

@@ -111,6 +111,23 @@ TEST_CASE("keys depend on all that a compile depends on") {
     CHECK(key_of(job_of(small)) == first);
 }
 
+TEST_CASE("a compiler is what it says of itself, not its name") {
+    const folder here;
+    const std::string first = key_of(job_of(small)), path = here.path + "/same";
+    write(path, "#!/bin/sh\nexec cc \"$@\"\n");
+    REQUIRE(chmod(path.c_str(), 0700) == 0);
+    setenv("CC", path.c_str(), 1);
+    CHECK(key_of(job_of(small)) == first);
+    setenv("CC", (path + " -O2").c_str(), 1);
+    CHECK(key_of(job_of(small)) != first);
+    const std::string other = here.path + "/other";
+    write(other, "#!/bin/sh\necho another version >&2\nexec cc \"$@\"\n");
+    REQUIRE(chmod(other.c_str(), 0700) == 0);
+    setenv("CC", other.c_str(), 1);
+    CHECK(key_of(job_of(small)) != first);
+    unsetenv("CC");
+}
+
 /* A compiler made it, of `code`'s text. Sanitized code holds the name of the folder it was made in,
    which differs each time. */
 static bool same_code(const std::string &made, const std::string &code) {
@@ -207,6 +224,33 @@ TEST_CASE("processes may race") {
         CHECK(status == 0);
     }
     CHECK(here.files() == 1);
+}
+
+TEST_CASE("a compile may be killed") {
+    const folder here;
+    const std::string path = here.path + "/killer";
+    write(path, "#!/bin/sh\ncase \" $* \" in *' -v '*) exec cc \"$@\" ;; esac\n"
+                "kill -9 $PPID\n");
+    REQUIRE(chmod(path.c_str(), 0700) == 0);
+    setenv("TMPDIR", here.path.c_str(), 1);
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("CC", path.c_str(), 1);
+        const attn__job job = job_of(small);
+        char key[ATTN__KEY];
+        void *code;
+        size_t n;
+        attn__jit_key(&job, key);
+        attn__jit(&job, key, &code, &n);
+        _exit(0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(here.files() == 0);
+    CHECK(code_of(job_of(small)).size() > 1000);
+    CHECK(here.files() == 1);
+    unsetenv("TMPDIR");
 }
 
 TEST_CASE("a program may ignore its children, or wait for all of them") {

@@ -4,9 +4,10 @@
    a launch has ended when the call returns, so there is one stream, NULL. A code object is what
    the host's compiler made (jit_cc.c), a shared object:
 
-       load: bytes -> temporary file -> dlopen -> unlink; attn_emu_bind(table of the models) */
+       load: bytes -> temporary folder -> dlopen; attn_emu_bind(table of the models) */
 #define _GNU_SOURCE
 #include "emu_driver.h"
+#include "../temporary.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -158,60 +159,33 @@ static int emu_stream_sync(attn__chip *chip, void *stream) {
 
 /* -- Code -------------------------------------------------------------------------------------- */
 
-/* The code object in a file of its own; the path is a template for mkstemp. */
-static int write_code(char *path, const void *code, size_t bytes) {
-    const int file = mkstemp(path);
-    if (file < 0) {
-        return attn__fail(ATTN_IO, "kernel", "no temporary file %s: %s", path, strerror(errno));
+static int open_code(const void *code, size_t bytes, void **handle) {
+    attn__temporary folder;
+    char path[ATTN__PATH_IN];
+    ATTN_TRY(attn__temporary_new(&folder));
+    attn__temporary_path(&folder, "code.so", path);
+    int status = attn__temporary_write(&folder, "code.so", code, bytes);
+    if (status >= 0 && !(*handle = dlopen(path, RTLD_NOW | RTLD_LOCAL))) {
+        status = attn__fail(ATTN_DRIVER, "kernel", "a kernel could not be loaded: %s", dlerror());
     }
-    size_t done = 0;
-    while (done < bytes) {
-        const ssize_t n = write(file, (const char *)code + done, bytes - done);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            break;
-        }
-        done += (size_t)n;
-    }
-    if (close(file) != 0 || done < bytes) {
-        unlink(path);
-        return attn__fail(ATTN_IO, "kernel", "%s could not be written", path);
-    }
-    return ATTN_OK;
+    attn__temporary_remove(&folder);
+    return status;
 }
 
 static int emu_load(attn__chip *chip, const void *code, size_t bytes, attn__module **module) {
-    const char *const folder = getenv("TMPDIR");
-    char path[512];
+    void (*bind)(const void *);
+    void *handle;
     *module = NULL;
-    snprintf(path, sizeof path, "%.400s/attn-code-XXXXXX", folder && *folder ? folder : "/tmp");
-    attn__module *const m = attn__alloc(sizeof *m, "a kernel");
+    ATTN_TRY(open_code(code, bytes, &handle));
+    *(void **)&bind = dlsym(handle, "attn_emu_bind");
+    attn__module *const m = bind ? attn__alloc(sizeof *m, "a kernel") : NULL;
     if (!m) {
-        return ATTN_MEMORY;
-    }
-    const int status = write_code(path, code, bytes);
-    if (status < 0) {
-        free(m);
-        return status;
-    }
-    m->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    unlink(path);
-    void (*bind)(const void *) = NULL;
-    if (m->handle) {
-        *(void **)&bind = dlsym(m->handle, "attn_emu_bind");
-    }
-    if (!bind) {
-        const char *const why = dlerror();
-        attn__fail(ATTN_DRIVER, "kernel", "a kernel could not be loaded: %s", why ? why : "?");
-        if (m->handle) {
-            dlclose(m->handle);
-        }
-        free(m);
-        return ATTN_DRIVER;
+        dlclose(handle);
+        return bind ? ATTN_MEMORY
+                    : attn__fail(ATTN_DRIVER, "kernel", "the code is no emulated kernel");
     }
     bind(chip->kind->family->api);
+    m->handle = handle;
     *module = m;
     return ATTN_OK;
 }
