@@ -4,10 +4,11 @@
    Who launches it: lib/gpu.c after attn_fwd with p.splits > 1. Warps step through the rows
    [B][H][NQ]; lanes share the columns.
 
-       top = max lse_s;   w_s = e^(lse_s - top);   o = sum w_s o_s / sum w_s
+       top = max lse_s;   w_s = e^(lse_s - top);   o = sum (w_s / sum w_s) o_s
 
    An empty split (-inf) is not read, so that it changes no bit. An element that is not finite
-   counts whatever its weight: that may have become 0 by rounding alone. */
+   counts whatever its weight: that may have become 0 by rounding alone. Weights sum to 1 before they
+   meet o_s, and no LSE is multiplied before it is subtracted: what is near f32's end stays finite. */
 #ifndef ATTN_WARPS
 #define ATTN_WARPS 4
 #endif
@@ -20,35 +21,40 @@
 #include "core/work.h"
 
 typedef struct attn_merge {
-    float top, sum; /* in powers of two */
+    float top, sum;
 } attn_merge;
 
 DEV float combine_lse(const attn_params *p, i64 split, i64 b, i64 h, i64 i) {
     return float_of(load_u32(p->part_lse + (u64)(part_row(p, split, b, h, i) * 4)));
 }
 
+DEV float combine_weight(float lse, float top) {
+    return exp2_fast((lse - top) * (float)LOG2_E);
+}
+
 DEV attn_merge combine_sum(const attn_params *p, i64 b, i64 h, i64 i) {
     attn_merge m = {MINUS_INF, 0};
     for (i64 s = 0; s < p->splits; s++) {
-        const float lse = combine_lse(p, s, b, h, i) * (float)LOG2_E;
+        const float lse = combine_lse(p, s, b, h, i);
         m.top = lse == MINUS_INF ? m.top : max_nan(m.top, lse);
     }
     for (i64 s = 0; s < p->splits; s++) {
-        const float lse = combine_lse(p, s, b, h, i) * (float)LOG2_E;
-        m.sum += lse == MINUS_INF ? 0 : exp2_fast(lse - m.top);
+        const float lse = combine_lse(p, s, b, h, i);
+        m.sum += lse == MINUS_INF ? 0 : combine_weight(lse, m.top);
     }
     return m;
 }
 
-/* Column c of all splits, weighted. */
-DEV float combine_column(const attn_params *p, i64 b, i64 h, i64 i, i32 c, float top) {
+/* Column c of all splits, weighted; factor: 1 / the sum of weights, with the sink. */
+DEV float combine_column(const attn_params *p, i64 b, i64 h, i64 i, i32 c, float top,
+                         float factor) {
     float o = 0;
     for (i64 s = 0; s < p->splits; s++) {
-        const float lse = combine_lse(p, s, b, h, i) * (float)LOG2_E;
+        const float lse = combine_lse(p, s, b, h, i);
         if (lse != MINUS_INF) {
             const u64 at = p->part_o + (u64)((part_row(p, s, b, h, i) * p->DV + c) * 4);
             const float x = float_of(load_u32(at));
-            o = fma_f32(x - x == 0 ? exp2_fast(lse - top) : 1.0f, x, o);
+            o = fma_f32(x - x == 0 ? combine_weight(lse, top) * factor : 1.0f, x, o);
         }
     }
     return o;
@@ -56,14 +62,13 @@ DEV float combine_column(const attn_params *p, i64 b, i64 h, i64 i, i32 c, float
 
 DEV void combine_row(const attn_params *p, i64 b, i64 h, i64 i, i64 row) {
     const attn_merge m = combine_sum(p, b, h, i);
-    const attn_ends e = ends_of(m.top, m.sum, sink_of(p, h));
+    const attn_ends e = ends_of(m.top * LOG2_E, m.sum, sink_of(p, h));
     if (p->lse.data && lane_id() == 0) {
         store_u32(rows_at(&p->lse, b, h, row), bits_of(e.lse));
     }
     for (i32 c = lane_id(); c < p->DV; c += TILE_LANES) {
-        const float o = combine_column(p, b, h, i, c, m.top);
-        const float x = o - o == 0 || m.top != m.top ? o * e.factor : o;
-        store_one(rows_at(&p->o, b, h, row), p->o_type, c, x);
+        const float o = combine_column(p, b, h, i, c, m.top, e.factor);
+        store_one(rows_at(&p->o, b, h, row), p->o_type, c, m.top != m.top ? VM_NAN : o);
     }
 }
 

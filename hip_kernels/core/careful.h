@@ -5,6 +5,8 @@
 
        for each such row:          keys one after the other; lanes share the columns of q, k, v, o
            visible score NaN or +inf     the row is NaN
+           scores, sums past 2^127       scores are not multiplied before they are subtracted, and
+                                         o is summed in f64
            v not finite                  its elements join sums of their own, which take the place
                                          of out's element at the end, whatever p was */
 #ifndef ATTN_CAREFUL_H
@@ -32,8 +34,9 @@ DEV int is_finite(float x) {
 
 /* What the warp sums of a row; a lane has columns lane, lane + TILE_LANES, ... */
 typedef struct attn_careful {
-    float q[CAREFUL_D], o[CAREFUL_DV], wild[CAREFUL_DV];
-    float m, l;
+    float q[CAREFUL_D], wild[CAREFUL_DV];
+    double o[CAREFUL_DV];
+    float m, l; /* m: the largest score, not in powers of two */
     int nan;
 } attn_careful;
 
@@ -47,7 +50,7 @@ DEV void careful_key(const attn_params *p, const attn_item *w, const attn_row *r
         dot = c < p->D ? fma_f32(t->q[j], careful_load(k_at, c), dot) : dot;
     }
     const float s = warp_sum(dot) * score_scale(p, w, row, k);
-    const float x = score_pair(p, w, row, k, s, 1) * (float)LOG2_E;
+    const float x = score_pair(p, w, row, k, s, 1);
     if (s == MINUS_INF || x == MINUS_INF) {
         return;
     }
@@ -55,7 +58,9 @@ DEV void careful_key(const attn_params *p, const attn_item *w, const attn_row *r
         t->nan = 1;
         return;
     }
-    const float m = x > t->m ? x : t->m, fade = exp2_fast(t->m - m), pair = exp2_fast(x - m);
+    const float m = x > t->m ? x : t->m;
+    const float fade = exp2_fast((t->m - m) * (float)LOG2_E);
+    const float pair = exp2_fast((x - m) * (float)LOG2_E);
     t->m = m;
     t->l = t->l * fade + pair;
     float weight = score_v_scale(p, w, row->h, k);
@@ -67,7 +72,7 @@ DEV void careful_key(const attn_params *p, const attn_item *w, const attn_row *r
         const float v = c < p->DV ? careful_load(v_at, c) : 0;
         const int wild = !is_finite(v) && weight != 0;
         t->wild[j] = wild ? t->wild[j] + weight * v : t->wild[j];
-        t->o[j] = fma_f32(pair * weight, is_finite(v) ? v : 0, t->o[j] * fade);
+        t->o[j] = (double)(pair * weight) * (is_finite(v) ? v : 0) + t->o[j] * fade;
     }
 }
 
@@ -90,13 +95,14 @@ DEV void careful_row(const attn_params *p, const attn_item *w, i32 r) {
         careful_key(p, w, &row, k, &t);
     }
     const attn_place to = place_of(p, w, row.h, row.i);
-    const attn_ends e = ends_of(t.m, t.l, to.sink);
+    const attn_ends e = ends_of(t.m * LOG2_E, t.l, to.sink);
     if (to.lse && lane_id() == 0) {
         store_u32(to.lse, bits_of(t.nan ? VM_NAN : e.lse));
     }
     for (int j = 0; j < CAREFUL_DV; j++) {
         const i32 c = lane_id() + j * TILE_LANES;
-        const float o = t.wild[j] != 0 ? t.wild[j] : t.o[j] * (e.factor * p->drop_factor);
+        const float o =
+            t.wild[j] != 0 ? t.wild[j] : (float)(t.o[j] * e.factor * p->drop_factor);
         if (c < p->DV) {
             store_one(to.o, to.type, c, t.nan ? VM_NAN : o);
         }

@@ -20,14 +20,15 @@ typedef struct attn_ends {
     float factor, lse;
 } attn_ends;
 
-/* m in powers of two, l the whole sum; sink: its logit, or -inf. */
-DEV attn_ends ends_of(float m, float l, float sink) {
-    const float s = sink * (float)LOG2_E, top = s > m ? s : m;
+/* m in powers of two, which may be past f32; l the whole sum; sink: its logit, or -inf. */
+DEV attn_ends ends_of(double m, float l, float sink) {
+    const double s = sink * LOG2_E, top = s > m ? s : m;
     attn_ends e = {0, sink};
-    if (m != MINUS_INF) {
-        const float fade = exp2_fast(m - top), sum = l * fade + exp2_fast(s - top);
+    if (m != (double)MINUS_INF) {
+        const float fade = exp2_fast((float)(m - top));
+        const float sum = l * fade + exp2_fast((float)(s - top));
         e.factor = div_f32(fade, sum);
-        e.lse = (float)((double)top * LN_2 + (double)vm_log(sum));
+        e.lse = (float)(top * LN_2 + (double)vm_log(sum));
     }
     return e;
 }

@@ -26,6 +26,7 @@ const listed suite_list[] = {
     {"DaoPR2470a", "dir=bwd B=2 H=2 NQ=9 NK=0 D=16 variant=\"@causal\" want=0 want_lse=-inf"},
     {"DaoPR2470b", "dir=bwd B=2 H=2 NQ=9 NK=0 D=16 want=0 want_lse=-inf"},
     {"DaoPR2470c", "dir=bwd B=3 H=2 D=16 packed=both qlens=5,6,7 klens=4,0,9 sink=1 seed=2470"},
+    {"scores-past-2^127", "H=2 NQ=9 NK=300 D=16 variant=\"s + k * 1e36\" sink=1"},
     {"DaoPR978", "B=2 H=2 NQ=8 NK=4 D=16 variant=\"@causal ~ @window 2 0 ~ k > q\" want=0 "
                  "want_lse=-inf"},
     {"flashinfer#4051a", "check=merge parts=3 H=2 NQ=9 NK=12 D=16 variant=\"false\" want=0 "
