@@ -89,7 +89,9 @@
 #define ATTN_RESIDENT_SIZE 512
 #endif
 #define ATTN_RESIDENT                                                                              \
-    ((ATTN_D + ATTN_DV) * ATTN_BYTES <= ATTN_RESIDENT_SIZE && ATTN_WARPS >= 4 ? 2 : 1)
+    (!ATTN_BACKWARD && (ATTN_D + ATTN_DV) * ATTN_BYTES <= ATTN_RESIDENT_SIZE && ATTN_WARPS >= 4    \
+         ? 2                                                                                       \
+         : 1)
 #define ATTN_ENTRY(name, body, params)                                                             \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(ATTN_THREADS, ATTN_THREADS),     \
                               amdgpu_waves_per_eu(ATTN_RESIDENT)))                                 \

@@ -1,8 +1,9 @@
 /* gpu.h: a chip with kernels, whoever makes it: the driver's table, and what the files of the GPU
    engine share.
 
-       gpu.c         engine: plan -> text, compile, load; run -> parameters, launch
-       gpu_text.c    a variant as text of three device functions: score, mask, class
+       gpu.c gpu_fwd.c gpu_bwd.c gpu_kernel.c
+                     engine: plan -> text, compile, load; run -> parameters, launch
+       gpu_text.c    a variant as text of device functions: score, mask, class, derivative
        gpu_params.c  a run's attn_params
        target_*.c    one table of tile sizes per chip
        jit.c         text -> code object: hash, cache; jit_cc.c jit_nvrtc.c jit_hiprtc.c compile
@@ -72,7 +73,8 @@ typedef struct attn__target {
     int units;            /* SMs or CUs to fill; read from the chip where there is one */
     int xcds;
     int shared;           /* bytes of shared memory a block may have */
-    const struct attn__tile_row *tiles; /* target.h */
+    const struct attn__tile_row *tiles; /* target.h: of forward */
+    const struct attn__grad_row *grads; /* of backward */
 } attn__target;
 const attn__target *attn__target_find(const char *name); /* target.c; NULL: there is none */
 
@@ -86,6 +88,13 @@ attn__tile_size attn__target_tile(const attn__target *target, int type, int d, i
                                   int64_t rows);
 /* The next smaller tile, for a variant that would spill; 0: there is none. */
 int attn__tile_smaller(attn__tile_size *tile);
+
+/* Of backward, whose head sizes are one. */
+typedef struct attn__grad_size {
+    attn__tile_size tile;
+    int apart; /* dk and dv are summed one after the other */
+} attn__grad_size;
+attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows);
 
 extern const attn__driver attn__cuda, attn__hip; /* gpu_cuda.c, gpu_hip.c */
 int attn__cuda_version(void); /* of the driver, 12040 for 12.4; 0: there is none */

@@ -1,6 +1,7 @@
 /* gpu_module.c: the loaded kernels of this process, each once per chip.
 
-   Who calls it: gpu.c. Equal jobs have equal keys, so plans that need the same code share it:
+   Who calls it: gpu_kernel.c, gpu.c. Equal jobs have equal keys, so plans that need the same code
+   share it:
 
        key, chip -> module     asked for by n plans; without any it stays for the next one, until
                                MOST_IDLE others are idle, too, or the chip is closed

@@ -1,6 +1,6 @@
 /* gpu_module.h: loaded kernels, shared by the plans of a device.
 
-   Who includes it: gpu.c, device.c. */
+   Who includes it: gpu_kernel.h, device.c. */
 #ifndef ATTN_GPU_MODULE_H
 #define ATTN_GPU_MODULE_H
 

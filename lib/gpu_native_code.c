@@ -1,6 +1,6 @@
 /* gpu_native_code.c: compiled code on a chip: modules, kernels, launches; see gpu_native.h.
 
-   Who calls it: gpu.c, through a driver's table. */
+   Who calls it: gpu_kernel.c, through a driver's table. */
 #include "gpu_native.h"
 
 #include <pthread.h>

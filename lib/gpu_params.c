@@ -1,7 +1,7 @@
 /* gpu_params.c: a run's attn_params, and the partial results that split keys need.
 
-   Who calls it: gpu.c. Tensors become address and strides in bytes; a stride is 0 where the extent
-   is 1, so that a kernel may index with any number there.
+   Who calls it: gpu_fwd.c, gpu_bwd.c. Tensors become address and strides in bytes; a stride is 0
+   where the extent is 1, so that a kernel may index with any number there.
 
        workspace   | o [split][B][H][NQ][DV] f32 | lse [split][B][H][NQ] f32 |            */
 #include "gpu_params.h"
@@ -11,7 +11,7 @@
 
 _Static_assert(sizeof(attn_params) <= 4096, "what a launch carries");
 
-static attn_rows rows_of(const attn__view *t) {
+attn_rows attn__param_rows(const attn__view *t) {
     attn_rows r = {.data = (u64)(uintptr_t)t->data};
     if (t->type && t->data) {
         r.b = t->n[0] > 1 ? t->st[0] * t->bytes : 0;
@@ -21,37 +21,37 @@ static attn_rows rows_of(const attn__view *t) {
     return r;
 }
 
-/* Every row may be read or written 16 bytes at a time, and ends at a multiple of 16 bytes. */
-static int is_vector(const attn__view *t) {
-    const attn_rows r = rows_of(t);
+int attn__is_vector(const attn__view *t) {
+    const attn_rows r = attn__param_rows(t);
     return ((r.data | (u64)r.b | (u64)r.h | (u64)r.n | (u64)(t->n[3] * t->bytes)) & 15) == 0;
 }
 
-/* The kernels' number of an element type: core/config.h. */
-static i32 type_number(int type) {
+i32 attn__type_number(int type) {
     return type == ATTN_F16 ? 1 : type == ATTN_BF16 ? 2 : 3;
 }
 
 static void fill_tensors(attn_params *a, const attn__problem *p) {
-    a->q = rows_of(&p->q);
-    a->k = rows_of(&p->k);
-    a->v = rows_of(&p->v);
-    a->o = rows_of(&p->o);
-    a->lse = rows_of(&p->lse);
-    a->q_scale = rows_of(&p->q_scale);
-    a->k_scale = rows_of(&p->k_scale);
-    a->v_scale = rows_of(&p->v_scale);
-    a->counts = rows_of(&p->block_counts);
-    a->indices = rows_of(&p->block_indices);
-    a->sink = rows_of(&p->sink).data;
-    a->sink_h = rows_of(&p->sink).h;
-    a->o_type = type_number(p->o.type);
+    a->q = attn__param_rows(&p->q);
+    a->k = attn__param_rows(&p->k);
+    a->v = attn__param_rows(&p->v);
+    a->o = attn__param_rows(&p->o);
+    a->lse = attn__param_rows(&p->lse);
+    a->q_scale = attn__param_rows(&p->q_scale);
+    a->k_scale = attn__param_rows(&p->k_scale);
+    a->v_scale = attn__param_rows(&p->v_scale);
+    a->counts = attn__param_rows(&p->block_counts);
+    a->indices = attn__param_rows(&p->block_indices);
+    a->sink = attn__param_rows(&p->sink).data;
+    a->sink_h = attn__param_rows(&p->sink).h;
+    a->o_type = attn__type_number(p->o.type);
     a->block_m = (i32)p->block_m;
     a->block_n = (i32)p->block_n;
     a->block_most = (i32)p->block_most;
     a->flags = (p->flags & ATTN_TOP_LEFT ? ATTN_P_TOP_LEFT : 0) |
-               (is_vector(&p->q) ? ATTN_P_VEC_Q : 0) | (is_vector(&p->k) ? ATTN_P_VEC_K : 0) |
-               (is_vector(&p->v) ? ATTN_P_VEC_V : 0) | (is_vector(&p->o) ? ATTN_P_VEC_O : 0);
+               (attn__is_vector(&p->q) ? ATTN_P_VEC_Q : 0) |
+               (attn__is_vector(&p->k) ? ATTN_P_VEC_K : 0) |
+               (attn__is_vector(&p->v) ? ATTN_P_VEC_V : 0) |
+               (attn__is_vector(&p->o) ? ATTN_P_VEC_O : 0);
 }
 
 static void fill_lengths(attn_params *a, const attn__problem *p) {

@@ -1,7 +1,7 @@
 /* gpu_params.h: the parameters of a launch on the host's side, and the shape of the grid that they
    need.
 
-   Who includes it: gpu.c, tests. */
+   Who includes it: gpu_kernel.h, tests. */
 #ifndef ATTN_GPU_PARAMS_H
 #define ATTN_GPU_PARAMS_H
 
@@ -13,7 +13,7 @@
 #define ATTN_WORDS 400
 #include "../hip_kernels/core/params.h"
 
-/* How a plan cuts the work; decided by gpu.c. */
+/* How a plan cuts the work; decided by gpu_fwd.c, gpu_bwd.c. */
 typedef struct attn__grid {
     attn__tile_size tile;
     int pack;       /* 1, or H / HK: a group's heads share the rows of a block */
@@ -26,6 +26,10 @@ static inline int64_t attn__ceil_div(int64_t n, int64_t by) {
     return (n + by - 1) / by;
 }
 
+attn_rows attn__param_rows(const attn__view *t); /* absent: data 0 */
+/* Every row may be read or written 16 bytes at a time, and ends at a multiple of 16 bytes. */
+int attn__is_vector(const attn__view *t);
+i32 attn__type_number(int type); /* the kernels' number of an element type: core/config.h */
 /* part: the workspace, for splits > 1. Returns the bytes of params that count. */
 size_t attn__params_fill(attn_params *params, const attn__problem *p, const attn__grid *grid,
                          char *part);

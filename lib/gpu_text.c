@@ -1,11 +1,12 @@
 /* gpu_text.c: a variant as text: the device functions that hip_kernels/core/score.h describes.
 
-   Who calls it: gpu.c, for a plan. One line per node that is needed, named by its number; what an
-   op computes is the text of its rule in VM_RULES, so host and chips cannot differ:
+   Who calls it: gpu_kernel.c, for a plan. One line per node that is needed, named by its number;
+   what an op computes is the text of its rule in VM_RULES, so host and chips cannot differ:
 
        #include "core/interval.h"
        DEV float read_0(const attn_params *p, i32 i0) {...}         a tensor: bounds, address, type
        DEV float attn_score(...) { const i32 x1 = at->q; ... return x7; }
+       DEV float attn_score_by_s(...) { ... }                       backward: its derivative
        DEV int attn_mask(...)    { ... }
        DEV int attn_class(...)   { const attn_iv y1 = iv(box->q0, box->q1); ... }      intervals
 
@@ -333,31 +334,50 @@ int attn__has_mask(const attn_variant *v) {
     return node->op != OP_const || node->u.value.i == 0;
 }
 
-int attn__variant_source(const attn_variant *v, const attn__bound *bound, char **source) {
+static int put_derivatives(text *t, const attn_variant *v, const int32_t *word) {
+    attn__adjoint *a;
+    ATTN_TRY(attn__adjoint_new(v, &a));
+    uint8_t *const need = attn__alloc((size_t)a->graph.n, "a plan");
+    if (need) {
+        put_function(t, &a->graph, word, a->ds, "float attn_score_by_s", need);
+    }
+    free(need);
+    attn__adjoint_free(a);
+    return need ? ATTN_OK : ATTN_MEMORY;
+}
+
+static int put_variant(text *t, const attn_variant *v, const attn__bound *bound, int backward,
+                       uint8_t *need) {
     const attn_graph *const g = &v->graph;
     int32_t word[ATTN__MAX_SYMBOLS];
-    int status = ATTN_OK;
+    attn__variant_words(g, word);
+    put(t, "#include \"core/interval.h\"\n");
+    for (int i = 0; i < g->n_symbols; i++) {
+        if (g->symbol[i].rank) {
+            put_reader(t, &g->symbol[i], i, word[i], bound[i].type);
+        }
+    }
+    if (attn__has_score(v)) {
+        put_function(t, g, word, v->score, "float attn_score", need);
+        ATTN_TRY(backward ? put_derivatives(t, v, word) : ATTN_OK);
+    }
+    if (attn__has_mask(v)) {
+        put_function(t, g, word, v->mask, "int attn_mask", need);
+        ATTN_TRY(put_class(t, g, word, v->mask, need));
+    }
+    return ATTN_OK;
+}
+
+int attn__variant_source(const attn_variant *v, const attn__bound *bound, int backward,
+                         char **source) {
     text t = {.cap = 4096};
-    uint8_t *const need = attn__alloc((size_t)g->n, "a plan");
+    uint8_t *const need = attn__alloc((size_t)v->graph.n, "a plan");
     *source = t.at = need ? attn__alloc(t.cap, "a plan") : NULL;
     if (!t.at) {
         free(need);
         return ATTN_MEMORY;
     }
-    attn__variant_words(g, word);
-    put(&t, "#include \"core/interval.h\"\n");
-    for (int i = 0; i < g->n_symbols; i++) {
-        if (g->symbol[i].rank) {
-            put_reader(&t, &g->symbol[i], i, word[i], bound[i].type);
-        }
-    }
-    if (attn__has_score(v)) {
-        put_function(&t, g, word, v->score, "float attn_score", need);
-    }
-    if (attn__has_mask(v)) {
-        put_function(&t, g, word, v->mask, "int attn_mask", need);
-        status = put_class(&t, g, word, v->mask, need);
-    }
+    int status = put_variant(&t, v, bound, backward, need);
     free(need);
     *source = t.at;
     if (status >= 0 && t.failed) {

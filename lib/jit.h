@@ -10,8 +10,8 @@
          v        |                                                        |
        attn__compiler.compile ---------------------------------------------+
 
-   Who calls it: gpu.c. Compilers: jit_cc.c (the host's, for emulated targets), jit_nvrtc.c,
-   jit_hiprtc.c. */
+   Who calls it: gpu_kernel.c, gpu_module.c. Compilers: jit_cc.c (the host's, for emulated targets),
+   jit_nvrtc.c, jit_hiprtc.c. */
 #ifndef ATTN_JIT_H
 #define ATTN_JIT_H
 

@@ -1,7 +1,7 @@
 /* target.c: the chips that kernels are written for, and which tile suits a plan.
 
-   Who calls it: drivers (attn__target_find), gpu.c (attn__target_tile). One table of tiles per chip
-   stands in target_*.c:
+   Who calls it: drivers (attn__target_find), gpu_fwd.c, gpu_bwd.c (tiles). One table of tiles per
+   chip stands in target_*.c:
 
        element bytes, head size up to  ->  the largest tile;   few rows: half of it, half of that
                                                           what would spill: half of its keys */
@@ -21,18 +21,32 @@ const attn__target *attn__target_find(const char *name) {
     return NULL;
 }
 
+/* Where there are few rows, fewer warps; rows of a warp stay as many. */
+static attn__tile_size for_rows(attn__tile_size tile, int64_t rows) {
+    while (tile.warps > 1 && rows <= tile.bm / 2) {
+        tile.bm /= 2;
+        tile.warps /= 2;
+    }
+    return tile;
+}
+
 attn__tile_size attn__target_tile(const attn__target *target, int type, int d, int dv,
                                   int64_t rows) {
     const attn__tile_row *row = target->tiles;
     while (row->bytes != attn__type_bytes(type) || row->size < (d > dv ? d : dv)) {
         row++;
     }
-    attn__tile_size tile = row->tile;
-    while (tile.warps > 1 && rows <= tile.bm / 2) { /* rows of a warp stay as many */
-        tile.bm /= 2;
-        tile.warps /= 2;
+    return for_rows(row->tile, rows);
+}
+
+attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows) {
+    const struct attn__grad_row *row = target->grads;
+    while (row->bytes != attn__type_bytes(type) || row->size < d) {
+        row++;
     }
-    return tile;
+    attn__grad_size size = row->of;
+    size.tile = for_rows(size.tile, rows);
+    return size;
 }
 
 int attn__tile_smaller(attn__tile_size *tile) {

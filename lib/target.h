@@ -12,6 +12,11 @@ struct attn__tile_row {
     attn__tile_size tile;
 };
 
+typedef struct attn__grad_row {
+    int bytes, size;
+    attn__grad_size of;
+} attn__grad_row;
+
 extern const attn__target attn__sm80, attn__sm90a, attn__gfx90a, attn__gfx942;
 
 #endif

@@ -12,17 +12,27 @@ static const attn__tile_row gfx9_tiles[] = {
     {4, 256, {128, 32, 4, 1}},
 };
 
+/* Backward: LDS has what passes by, as rows and (16 bits) turned, at most four tiles of bn * D. */
+static const attn__grad_row gfx9_grads[] = {
+    {2, 128, {{128, 32, 4, 1}, 0}},
+    {2, 256, {{128, 32, 4, 1}, 1}},
+    {4, 128, {{128, 32, 4, 1}, 0}},
+    {4, 256, {{128, 32, 4, 1}, 1}},
+};
+
 const attn__target attn__gfx90a = {.name = "gfx90a",
                                    .compiler = "hiprtc",
                                    .lanes = 64,
                                    .units = 104,
                                    .xcds = 1,
                                    .shared = 64 << 10,
-                                   .tiles = gfx9_tiles};
+                                   .tiles = gfx9_tiles,
+                                   .grads = gfx9_grads};
 const attn__target attn__gfx942 = {.name = "gfx942",
                                    .compiler = "hiprtc",
                                    .lanes = 64,
                                    .units = 304,
                                    .xcds = 8,
                                    .shared = 64 << 10,
-                                   .tiles = gfx9_tiles};
+                                   .tiles = gfx9_tiles,
+                                   .grads = gfx9_grads};

@@ -18,17 +18,26 @@ static const attn__tile_row sm90_tiles[] = {
     {4, 64, {64, 32, 4, 2}},  {4, 128, {64, 32, 4, 2}},  {4, 256, {64, 32, 4, 1}},
 };
 
+/* Backward: rows, whose warps keep 16 each, and steps of bn. Two tiles of rows and, stages times,
+   two of steps: 2 (bm + stages * bn) * D * bytes. */
+static const attn__grad_row sm_grads[] = {
+    {2, 64, {{64, 32, 4, 2}, 0}},  {2, 128, {{64, 32, 4, 2}, 0}}, {2, 256, {{64, 32, 4, 1}, 1}},
+    {4, 64, {{64, 32, 4, 1}, 0}},  {4, 128, {{64, 32, 4, 1}, 1}}, {4, 256, {{32, 32, 2, 1}, 1}},
+};
+
 const attn__target attn__sm80 = {.name = "sm_80",
                                  .compiler = "nvrtc",
                                  .lanes = 32,
                                  .units = 108,
                                  .xcds = 1,
                                  .shared = 163 << 10,
-                                 .tiles = sm80_tiles};
+                                 .tiles = sm80_tiles,
+                                 .grads = sm_grads};
 const attn__target attn__sm90a = {.name = "sm_90a",
                                   .compiler = "nvrtc",
                                   .lanes = 32,
                                   .units = 132,
                                   .xcds = 1,
                                   .shared = 227 << 10,
-                                  .tiles = sm90_tiles};
+                                  .tiles = sm90_tiles,
+                                  .grads = sm_grads};

@@ -79,6 +79,48 @@ TEST_CASE("rows that a tile has and a sequence lacks read nothing behind any ten
     }
 }
 
+TEST_CASE("backward reads nothing behind any tensor, either") {
+    if (!emu::has_cc()) {
+        WARN("skipped: no C compiler");
+        return;
+    }
+    for (const char *const name : chips) {
+        INFO(name);
+        Device device(name);
+        Call call;
+        call.fill();
+        call.add_sink();
+        call.c.dlse = &call.dlse->t;
+        call.c.alignment = 4;
+        const Walled walls[] = {Walled(*call.q),    Walled(*call.k),    Walled(*call.v),
+                                Walled(*call.o),    Walled(*call.lse),  Walled(*call.dout),
+                                Walled(*call.dlse), Walled(*call.dq),   Walled(*call.dk),
+                                Walled(*call.dv),   Walled(*call.sink), Walled(*call.dsink)};
+        (void)walls;
+        CHECK(run(device.d, ATTN_FORWARD, call.c, nullptr) == ATTN_OK);
+        CHECK(run(device.d, ATTN_BACKWARD, call.c, nullptr) == ATTN_OK);
+        for (const Tensor *const grad :
+             {call.dq.get(), call.dk.get(), call.dv.get(), call.dsink.get()}) {
+            CHECK(std::isfinite(grad->get(grad->count() - 1)));
+            CHECK(grad->get(0) != 0);
+        }
+    }
+}
+
+TEST_CASE("a chip refuses gradients of what a variant reads") {
+    Device chip("emu:sm_80");
+    Call call;
+    call.fill();
+    call.slopes = make(ATTN_F32, {call.H});
+    call.dslopes = make(ATTN_F32, {call.H});
+    call.capture("slopes", call.slopes.get(), call.dslopes.get());
+    const Variant variant("s + slopes[h]");
+    attn_plan *plan = nullptr;
+    CHECK(attn_plan_new(chip.d, ATTN_BACKWARD, &call.c, variant.v, &plan) == ATTN_UNSUPPORTED);
+    CHECK(std::string(attn_error_arg()) == "captures");
+    CHECK(std::string(attn_error()).find("the gradient of slopes is wanted") == 0);
+}
+
 TEST_CASE("a chip reads captures at multiples of their size alone, a processor anywhere") {
     if (!emu::has_cc()) {
         WARN("skipped: no C compiler");

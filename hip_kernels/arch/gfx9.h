@@ -52,8 +52,14 @@ enum {
     K_CHUNKS = ATTN_D / CHUNK,         /* of a row of k (and q) */
     K_BYTES = ATTN_BN * ATTN_D * ATTN_BYTES,
     V_BYTES = ATTN_BN * ATTN_DV * ATTN_BYTES,
+    /* Backward: what rings K and V have is an operand twice: as rows, and turned where it is of 16
+       bits. */
+    HAS_V = !ATTN_BACKWARD || ATTN_SUMS & 1 || ATTN_TYPE == ATTN_F32,
+    TURNS = ATTN_BACKWARD && ATTN_TYPE != ATTN_F32,
     V_AT = ATTN_STAGES * K_BYTES,
-    LIFT_AT = V_AT + ATTN_STAGES * V_BYTES,
+    K_TURNED_AT = V_AT + HAS_V * ATTN_STAGES * V_BYTES,
+    V_TURNED_AT = K_TURNED_AT + (TURNS && ATTN_SUMS & 1) * ATTN_STAGES * K_BYTES,
+    LIFT_AT = V_TURNED_AT + (TURNS && ATTN_SUMS & 2) * ATTN_STAGES * V_BYTES,
     LIFT_BYTES = GFX9_LIFTS ? 2 * ATTN_STAGES * ATTN_WARPS * 4 : 0,
     /* A lane takes units of v: 4 keys of V_WIDTH columns (16 bits), a chunk (f32). */
     V_WIDE = ATTN_BN / 4 * (ATTN_DV / 8) >= ATTN_THREADS,
@@ -66,6 +72,9 @@ enum {
     HOLD_QK = 4 * (Q_EACH > K_EACH ? Q_EACH : K_EACH),
     HOLD = HOLD_QK > V_EACH * V_WORDS ? HOLD_QK : V_EACH * V_WORDS
 };
+/* Where subnormals are lost, backward sums in f32: its g may be as small as it likes. */
+#define GFX9_SUMS_F32 (GFX9_LIFTS && ATTN_BACKWARD)
+#define P_BYTES       (GFX9_SUMS_F32 ? 4 : ATTN_BYTES)
 #define ATTN_SHARED_BYTES (LIFT_AT + LIFT_BYTES)
 
 typedef struct tile_s {
@@ -79,8 +88,9 @@ typedef struct tile_q {
     int how;                        /* gfx9_lift.h */
 } tile_q;
 typedef struct tile_p {
-    u32 w[TILE_ROWS][TILE_COLS(ATTN_BN) * ATTN_BYTES / 4];
+    u32 w[TILE_ROWS][TILE_COLS(ATTN_BN) * P_BYTES / 4];
 } tile_p;
+#define RING_HOLDS 1
 typedef struct ring_hold {
     u32 w[HOLD];
     tile_rows from; /* of rows that are read element by element, in ring_land */
@@ -102,15 +112,14 @@ DEV float row_max(float x) {
 DEV float row_sum(float x) {
     return x + lane_xor(x, 32);
 }
-DEV int warp_any(int x) {
-    return warp_ballot(x) != 0;
+
+DEV u32 stage_at(int what, int stage) {
+    return (u32)(what == RING_K ? stage * K_BYTES : V_AT + stage * V_BYTES);
 }
-DEV float warp_sum(float x) {
-    UNROLL
-    for (int mask = 1; mask < 64; mask *= 2) {
-        x += lane_xor(x, mask);
-    }
-    return x;
+DEV u32 turned_at(int what, int stage) {
+    return !TURNS           ? stage_at(what, stage)
+           : what == RING_K ? (u32)(K_TURNED_AT + stage * K_BYTES)
+                            : (u32)(V_TURNED_AT + stage * V_BYTES);
 }
 
 /* -- Where a chunk of a row lies --------------------------------------------------------------- */
@@ -119,6 +128,11 @@ DEV float warp_sum(float x) {
 DEV u32 chunk_at(int row, int chunk, int chunks) {
     const int swizzle = chunks % 8 == 0 ? row % 8 : row / 2 % 4;
     return (u32)(row * chunks + (chunk ^ swizzle)) * 16;
+}
+/* Element (key, column) of v in f32; backward reads it where rows of k lie. */
+DEV u32 v_element_at(int row, int col) {
+    return ATTN_BACKWARD ? chunk_at(row, col / CHUNK, K_CHUNKS) + (u32)(col % CHUNK * 4)
+                         : (u32)(row * ATTN_DV + col) * 4;
 }
 /* Chunk 2i + g of row 32n + l % 32: what lane l reads. The lane's part is apart from the constants,
    so that few registers hold all places. */

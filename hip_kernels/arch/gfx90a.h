@@ -9,8 +9,8 @@
 #define GFX9_AHEAD 2 /* a product takes 64 clocks */
 
 /* p, at most 2^8 (softmax.h), becomes at most 2^15 as f16, and 0 below 2^-21. */
-#define TILE_P_SCALE (ATTN_TYPE == ATTN_F16 ? 128.0f : 1.0f)
-#define TILE_O_SCALE (ATTN_TYPE == ATTN_F16 ? 1024.0f : 1.0f)
+#define TILE_P_SCALE (GFX9_LIFTS && !ATTN_BACKWARD ? 128.0f : 1.0f)
+#define TILE_O_SCALE (GFX9_LIFTS && !ATTN_BACKWARD ? 1024.0f : 1.0f)
 
 #include "arch/gfx9.h"
 

@@ -73,9 +73,9 @@ DEV void qk_exact(tile_s *s, const tile_q *q, u32 from) {
     }
 }
 
-DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
-    const u32 from = (u32)(stage * K_BYTES);
-    const int how = lift_told(RING_K, stage), exact = how == LIFT_EXACT || q->how == LIFT_EXACT;
+DEV void tile_qk(tile_s *s, const tile_q *q, int what, int stage) {
+    const u32 from = stage_at(what, stage);
+    const int how = lift_told(what, stage), exact = how == LIFT_EXACT || q->how == LIFT_EXACT;
     UNROLL
     for (int r = 0; r < TILE_ROWS; r++) {
         UNROLL
@@ -101,15 +101,20 @@ DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
 }
 
 /* -- o += p v ---------------------------------------------------------------------------------- */
+/* Backward's numbers may be NaN of any bits; pack_bf16_away wants those it keeps. */
+DEV float p_number(float x) {
+    return !ATTN_BACKWARD || x == x ? x : float_of(0x7fc00000u);
+}
 DEV void tile_p_of(tile_p *p, const tile_s *s) {
     UNROLL
     for (int r = 0; r < TILE_ROWS; r++) {
         UNROLL
-        for (int c = 0; c < TILE_COLS(ATTN_BN); c += 4 / ATTN_BYTES) {
+        for (int c = 0; c < TILE_COLS(ATTN_BN); c += 4 / P_BYTES) {
             const float *const x = s->x[r] + c;
-            p->w[r][c * ATTN_BYTES / 4] = ATTN_TYPE == ATTN_F32    ? bits_of(x[0])
-                                          : ATTN_TYPE == ATTN_BF16 ? pack_bf16_away(x[0], x[1])
-                                                                   : pack_f16(x[0], x[1]);
+            p->w[r][c * P_BYTES / 4] =
+                P_BYTES == 4             ? bits_of(x[0])
+                : ATTN_TYPE == ATTN_BF16 ? pack_bf16_away(p_number(x[0]), p_number(x[1]))
+                                         : pack_f16(x[0], x[1]);
         }
     }
 }
@@ -145,6 +150,26 @@ DEV void pv_exact(tile_o *o, const tile_p *p, u32 v) {
     }
 }
 
+/* 16 bits with p in f32. */
+DEV void pv_f32(tile_o *o, const tile_p *p, u32 v) {
+    UNROLL
+    for (int i = 0; i < ATTN_BN / 16; i++) {
+        UNROLL
+        for (int n = 0; n < ATTN_DV / 32; n++) {
+            const b128 x = shared_load_b128(v + read_at(n, i, ATTN_BN / 8));
+            UNROLL
+            for (int r = 0; r < TILE_ROWS; r++) {
+                UNROLL
+                for (int j = 0; j < 8; j++) {
+                    const u32 y = opaque(x.w[j / 2]);
+                    mfma_32x32x2_f32(o->x[r] + n * 16, float_of_f16(j % 2 ? y >> 16 : y & 0xffff),
+                                     float_of(p->w[r][8 * i + j]));
+                }
+            }
+        }
+    }
+}
+
 /* f32: 8 keys with 32 columns at a time; lane's key of product j is tile_col(4i + j). */
 DEV void pv_plain(tile_o *o, const tile_p *p, u32 v) {
     UNROLL
@@ -155,7 +180,7 @@ DEV void pv_plain(tile_o *o, const tile_p *p, u32 v) {
             UNROLL
             for (int j = 0; j < 4; j++) {
                 x[j] = shared_load_u32(
-                    v + (u32)(tile_col(4 * i + j) * ATTN_DV + n * 32 + lane_id() % 32) * 4);
+                    v + v_element_at(tile_col(4 * i + j), n * 32 + lane_id() % 32));
             }
             UNROLL
             for (int r = 0; r < TILE_ROWS; r++) {
@@ -166,11 +191,13 @@ DEV void pv_plain(tile_o *o, const tile_p *p, u32 v) {
 }
 
 /* Where chips lift, o is lifted by TILE_O_SCALE throughout; the epilogue divides. */
-DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
-    const u32 v = (u32)(V_AT + stage * V_BYTES);
-    const int how = lift_told(RING_V, stage);
+DEV void tile_pv(tile_o *o, const tile_p *p, int what, int stage) {
+    const u32 v = turned_at(what, stage);
+    const int how = lift_told(what, stage);
     if (ATTN_TYPE == ATTN_F32) {
         pv_plain(o, p, v);
+    } else if (GFX9_SUMS_F32) {
+        pv_f32(o, p, v);
     } else if (GFX9_LIFTS && how != LIFT_UP) {
         pv_exact(o, p, v);
     } else {

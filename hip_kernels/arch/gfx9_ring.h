@@ -55,10 +55,12 @@ DEV void load_q(ring_hold *h, const tile_rows *from, int row) {
     }
 }
 
-/* A tile of k or v comes in pieces of PIECE_WORDS: of k (and v in f32) a chunk of a row; of v in 16
-   bits V_WIDTH columns of a row, four of which, of keys 4a..4a+3, are a unit. */
-#define PIECE_WORDS(what) ((what) == RING_K || ATTN_TYPE == ATTN_F32 ? 4 : V_WIDTH / 2)
-#define PIECES(what)      ((what) == RING_K ? K_EACH : V_EACH * V_WORDS / PIECE_WORDS(what))
+/* A tile comes in pieces of PIECE_WORDS: a chunk of a row; where it is turned, V_WIDTH columns of a
+   row, four of which, of keys 4a..4a+3, are a unit. */
+#define IS_TURNED(what)   (ATTN_TYPE != ATTN_F32 && (ATTN_BACKWARD || (what) == RING_V))
+#define PIECE_WORDS(what) (IS_TURNED(what) ? V_WIDTH / 2 : 4)
+#define PIECES(what)                                                                               \
+    (IS_TURNED(what) || (what) == RING_V ? V_EACH * V_WORDS / PIECE_WORDS(what) : K_EACH)
 
 typedef struct piece {
     int row, col, taken;
@@ -66,7 +68,7 @@ typedef struct piece {
 
 DEV piece piece_of(int what, int n) {
     piece x;
-    if (what == RING_K || ATTN_TYPE == ATTN_F32) {
+    if (!IS_TURNED(what)) {
         const int chunks = what == RING_K ? K_CHUNKS : ATTN_DV / CHUNK;
         const int i = thread_id() + n * ATTN_THREADS;
         x.row = i / chunks;
@@ -126,6 +128,10 @@ DEV void ring_load(ring_hold *h, int what, int stage, const tile_rows *from, int
     }
 }
 
+/* Which layouts backward reads of a ring. */
+#define HAS_ROWS(what)   ((what) == RING_K || HAS_V)
+#define HAS_TURNED(what) (ATTN_SUMS & ((what) == RING_K ? 1 : 2))
+
 /* -- Landing: registers to shared memory ------------------------------------------------------- */
 DEV b128 words_4(const u32 *w) {
     const b128 x = {{w[0], w[1], w[2], w[3]}};
@@ -169,6 +175,40 @@ DEV void land_v_turned(const u32 *w, u32 to, int quad, int col) {
     }
 }
 
+/* The same unit as it came, to rows of chunks. */
+DEV void land_v_rows(const u32 *w, u32 to, int quad, int col) {
+    UNROLL
+    for (int e = 0; e < 4; e++) {
+        const u32 at = to + chunk_at(quad * 4 + e, col / 8, K_CHUNKS) + (u32)(col % 8 * 2);
+        const u32 *const x = w + e * V_WIDTH / 2;
+        if (V_WIDTH == 8) {
+            shared_store_b128(at, words_4(x));
+        } else {
+            const b64 y = {{x[0], x[1]}};
+            shared_store_b64(at, y);
+        }
+    }
+}
+
+/* Backward, 16 bits: both layouts, where they are wanted. */
+DEV void land_both(const ring_hold *h, int what, int stage, lift_seen *seen) {
+    UNROLL
+    for (int k = 0; k < V_EACH; k++) {
+        const int i = thread_id() + k * ATTN_THREADS;
+        const int quad = i % (ATTN_BN / 4), col = i / (ATTN_BN / 4) * V_WIDTH;
+        const u32 *const w = h->w + k * V_WORDS;
+        if (V_UNITS % ATTN_THREADS == 0 || i < V_UNITS) {
+            if (HAS_ROWS(what)) {
+                land_v_rows(w, stage_at(what, stage), quad, col);
+            }
+            if (HAS_TURNED(what)) {
+                land_v_turned(w, turned_at(what, stage), quad, col);
+            }
+            lift_see(seen, w, V_WORDS);
+        }
+    }
+}
+
 DEV void land_v(const ring_hold *h, u32 to, lift_seen *seen) {
     UNROLL
     for (int k = 0; k < V_EACH; k++) {
@@ -185,22 +225,21 @@ DEV void land_v(const ring_hold *h, u32 to, lift_seen *seen) {
     }
 }
 
-/* Where element (row, col) of a tile lies. */
-DEV u32 element_at(int what, int row, int col) {
-    if (what == RING_K) {
-        return chunk_at(row, col / CHUNK, K_CHUNKS) + (u32)(col % CHUNK * ATTN_BYTES);
-    }
-    if (ATTN_TYPE == ATTN_F32) {
-        return (u32)(row * ATTN_DV + col) * 4;
-    }
+/* Where element (row, col) of a tile lies, as rows and turned. */
+DEV u32 row_element_at(int what, int row, int col) {
+    return what == RING_K || ATTN_BACKWARD
+               ? chunk_at(row, col / CHUNK, K_CHUNKS) + (u32)(col % CHUNK * ATTN_BYTES)
+               : v_element_at(row, col);
+}
+DEV u32 turned_element_at(int row, int col) {
     return chunk_at(col, quad_chunk(row / 4), ATTN_BN / 8) + quad_half(row / 4) +
            (u32)(row % 4 * 2);
 }
 
-/* Word by word, each of its two elements (f32: one) for itself. */
-DEV void land_elements(const ring_hold *h, int what, u32 to, lift_seen *seen) {
+/* Word by word, each of its two elements (f32: one) for itself; turned: they are of a column. */
+DEV void land_elements(const ring_hold *h, int what, u32 to, int turned, lift_seen *seen) {
     const int width = what == RING_K ? ATTN_D : ATTN_DV, each = 4 / ATTN_BYTES;
-    const int down = what == RING_V ? each : 1, across = what == RING_V ? 1 : each;
+    const int down = turned ? each : 1, across = turned ? 1 : each;
     ROLLED
     for (int i = thread_id(); i < ATTN_BN * width / each; i += ATTN_THREADS) {
         const int row = i / (width / across) * down, col = i % (width / across) * across;
@@ -213,20 +252,38 @@ DEV void land_elements(const ring_hold *h, int what, u32 to, lift_seen *seen) {
                         << 16 * e;
             }
         }
-        shared_store_u32(to + element_at(what, row, col), word);
+        shared_store_u32(to + (turned ? turned_element_at(row, col)
+                                      : row_element_at(what, row, col)),
+                         word);
         lift_see(seen, &word, 1);
     }
 }
 
+/* Rows that cannot be read 16 bytes at a time. */
+DEV void land_slow(const ring_hold *h, int what, int stage, lift_seen *seen) {
+    if (!ATTN_BACKWARD || ATTN_TYPE == ATTN_F32) {
+        land_elements(h, what, stage_at(what, stage), IS_TURNED(what), seen);
+        return;
+    }
+    if (HAS_ROWS(what)) {
+        land_elements(h, what, stage_at(what, stage), 0, seen);
+    }
+    if (HAS_TURNED(what)) {
+        land_elements(h, what, turned_at(what, stage), 1, seen);
+    }
+}
+
 DEV void ring_land(ring_hold *h, int what, int stage) {
-    const u32 to = (u32)(what == RING_K ? stage * K_BYTES : V_AT + stage * V_BYTES);
+    const u32 to = stage_at(what, stage);
     lift_seen seen = lift_nothing();
     if (what == RING_Q) {
         return;
     }
     if (!rows_wide(&h->from)) {
-        land_elements(h, what, to, &seen);
-    } else if (what == RING_K) {
+        land_slow(h, what, stage, &seen);
+    } else if (TURNS) {
+        land_both(h, what, stage, &seen);
+    } else if (what == RING_K || ATTN_BACKWARD) {
         land_k(h, to, &seen);
     } else {
         land_v(h, to, &seen);
@@ -242,8 +299,9 @@ DEV void ring_sync(void) {
     block_sync();
 }
 
-DEV void tile_q_of(tile_q *q, const ring_hold *h) {
+DEV void tile_q_of(tile_q *q, const ring_hold *h, int stage) {
     lift_seen seen = lift_nothing();
+    (void)stage;
     wait_loads();
     lift_see(&seen, h->w, Q_EACH * 4);
     q->how = lift_how(lift_bits(&seen));

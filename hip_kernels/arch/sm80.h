@@ -21,13 +21,15 @@ enum {
     CHUNKS_K = ATTN_D / CHUNK,             /* of a row of q or k */
     CHUNKS_V = ATTN_DV / CHUNK,            /* of a row of v */
     SHARED_Q = 0,                          /* bytes from the block's first */
-    SHARED_K = ATTN_BM * CHUNKS_K * 16,
+    STAGE_Q = ATTN_BM * CHUNKS_K * 16,
+    SHARED_K = SHARED_Q + (1 + ATTN_BACKWARD) * STAGE_Q,
     STAGE_K = ATTN_BN * CHUNKS_K * 16,
     SHARED_V = SHARED_K + ATTN_STAGES * STAGE_K,
     STAGE_V = ATTN_BN * CHUNKS_V * 16
 };
 #define ATTN_SHARED_BYTES                                                                          \
-    ((ATTN_BM * ATTN_D + ATTN_STAGES * ATTN_BN * (ATTN_D + ATTN_DV)) * ATTN_BYTES)
+    (((1 + ATTN_BACKWARD) * ATTN_BM * ATTN_D + ATTN_STAGES * ATTN_BN * (ATTN_D + ATTN_DV)) *       \
+     ATTN_BYTES)
 
 #define TILE_ROWS         (2 * (ATTN_BM / ATTN_WARPS / 16))
 #define TILE_COLS(n)      ((n) / 4)
@@ -59,22 +61,20 @@ DEV float row_sum(float x) {
     x += lane_xor(x, 1);
     return x + lane_xor(x, 2);
 }
-DEV int warp_any(int x) {
-    return warp_ballot(x) != 0;
-}
-DEV float warp_sum(float x) {
-    for (int mask = 1; mask < TILE_LANES; mask *= 2) {
-        x += lane_xor(x, mask);
-    }
-    return x;
-}
 
 /* -- The ring ---------------------------------------------------------------------------------- */
 
 /* cp.async keeps nothing in registers. */
+#define RING_HOLDS 0
 typedef struct ring_hold {
     int nothing;
 } ring_hold;
+
+DEV u32 stage_at(int what, int stage) {
+    return what == RING_Q   ? (u32)(SHARED_Q + stage * STAGE_Q)
+           : what == RING_K ? (u32)(SHARED_K + stage * STAGE_K)
+                            : (u32)(SHARED_V + stage * STAGE_V);
+}
 
 /* Byte of chunk c of row r where a row has `chunks`. */
 DEV u32 chunk_at(u32 r, u32 c, u32 chunks) {
@@ -158,11 +158,9 @@ DEV void ring_rows(u32 to, const tile_rows *from, int row, int rows, int chunks)
 DEV void ring_load(ring_hold *h, int what, int stage, const tile_rows *from, int row) {
     (void)h;
     if (what == RING_Q) {
-        ring_rows(SHARED_Q, from, row, ATTN_BM, CHUNKS_K);
-    } else if (what == RING_K) {
-        ring_rows(SHARED_K + (u32)stage * STAGE_K, from, row, ATTN_BN, CHUNKS_K);
+        ring_rows(stage_at(what, stage), from, row, ATTN_BM, CHUNKS_K);
     } else {
-        ring_rows(SHARED_V + (u32)stage * STAGE_V, from, row, ATTN_BN, CHUNKS_V);
+        ring_rows(stage_at(what, stage), from, row, ATTN_BN, what == RING_K ? CHUNKS_K : CHUNKS_V);
     }
 }
 DEV void ring_land(ring_hold *h, int what, int stage) {

@@ -16,14 +16,15 @@
 #define PACK_TWO   pack_bf16
 #endif
 
-/* q stays in registers where it takes at most 32 of them; otherwise it is read again each step. */
-#define Q_IN_REGISTERS (ATTN_BM / ATTN_WARPS / 16 * ATTN_D <= 128)
+/* q stays in registers where it takes at most 32 of them; otherwise, and in backward, it is read
+   again each step. */
+#define Q_IN_REGISTERS (!ATTN_BACKWARD && ATTN_BM / ATTN_WARPS / 16 * ATTN_D <= 128)
 
 typedef struct tile_q {
 #if Q_IN_REGISTERS
     u32 a[M_TILES][ATTN_D / 16][4];
 #else
-    int nothing;
+    int stage;
 #endif
 } tile_q;
 
@@ -32,19 +33,21 @@ typedef struct tile_p {
 } tile_p;
 
 /* Where this lane's row of q lies. */
-DEV u32 q_at(void) {
+DEV u32 q_at(int stage) {
     const u32 row = (u32)(thread_id() / TILE_LANES * WARP_ROWS + lane_id() % 16);
-    return SHARED_Q + chunk_at(row, (u32)lane_id() / 16, CHUNKS_K);
+    return stage_at(RING_Q, stage) + chunk_at(row, (u32)lane_id() / 16, CHUNKS_K);
 }
 /* Rows 16 m .. of the warp, d 16 k .. . */
 DEV void load_q(u32 a[4], u32 at, int m, int k) {
     ldmatrix_x4(a, chunk_after(at, 2 * k, CHUNKS_K) + (u32)(m * 16 * CHUNKS_K * 16));
 }
 
-DEV void tile_q_of(tile_q *q, const ring_hold *h) {
-    (void)q, (void)h;
-#if Q_IN_REGISTERS
-    const u32 at = q_at();
+DEV void tile_q_of(tile_q *q, const ring_hold *h, int stage) {
+    (void)h;
+#if !Q_IN_REGISTERS
+    q->stage = stage;
+#else
+    const u32 at = q_at(stage);
     UNROLL for (int m = 0; m < M_TILES; m++) {
         UNROLL for (int k = 0; k < ATTN_D / 16; k++) {
             load_q(q->a[m][k], at, m, k);
@@ -58,11 +61,11 @@ DEV void tile_q_of(tile_q *q, const ring_hold *h) {
     MMA_16(&(x)[2 * (m)][2 * (n)], &(x)[2 * (m)][2 * (n) + 1], &(x)[2 * (m) + 1][2 * (n)],         \
            &(x)[2 * (m) + 1][2 * (n) + 1], a, b0, b1)
 
-DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
+DEV void tile_qk(tile_s *s, const tile_q *q, int what, int stage) {
     const u32 lane = (u32)lane_id(), row = lane % 8 + lane / 16 * 8, half = lane / 8 % 2;
-    const u32 from = forget(SHARED_K + (u32)stage * STAGE_K + chunk_at(row, half, CHUNKS_K));
+    const u32 from = forget(stage_at(what, stage) + chunk_at(row, half, CHUNKS_K));
 #if !Q_IN_REGISTERS
-    const u32 q_from = forget(q_at());
+    const u32 q_from = forget(q_at(q->stage));
 #endif
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
@@ -77,7 +80,6 @@ DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
                 a[m][i] = q->a[m][k][i];
             }
 #else
-            (void)q;
             load_q(a[m], q_from, m, k);
 #endif
         }
@@ -104,9 +106,9 @@ DEV void tile_p_of(tile_p *p, const tile_s *s) {
     }
 }
 
-DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
+DEV void tile_pv(tile_o *o, const tile_p *p, int what, int stage) {
     const u32 row = (u32)lane_id() % 16, half = (u32)lane_id() / 16;
-    const u32 from = forget(SHARED_V + (u32)stage * STAGE_V + chunk_at(row, half, CHUNKS_V));
+    const u32 from = forget(stage_at(what, stage) + chunk_at(row, half, CHUNKS_V));
     UNROLL for (int k = 0; k < ATTN_BN / 16; k++) {
         UNROLL for (int n = 0; n < ATTN_DV / 16; n++) {
             u32 b[4];

@@ -17,14 +17,15 @@
 #define ATTN_SM80_F32_H
 
 typedef struct tile_q {
-    int nothing; /* q is read again each step */
+    int stage; /* q is read again each step */
 } tile_q;
 typedef struct tile_p {
     float x[TILE_ROWS][TILE_COLS(ATTN_BN)];
 } tile_p;
 
-DEV void tile_q_of(tile_q *q, const ring_hold *h) {
-    (void)q, (void)h;
+DEV void tile_q_of(tile_q *q, const ring_hold *h, int stage) {
+    (void)h;
+    q->stage = stage;
 }
 
 DEV u32 high_of(float x) {
@@ -68,6 +69,12 @@ DEV void add_split(float *x, float *y, const split_sum *d) {
     y[1] += d->large[3] + d->small[3];
 }
 
+/* Backward has no registers for what a compiler would do ahead. */
+#if ATTN_BACKWARD
+#define UNROLL_D ROLLED
+#else
+#define UNROLL_D UNROLL
+#endif
 enum { SHORT = 4 }; /* mma's of a sum that begins anew */
 
 DEV float word_at(u32 at) {
@@ -78,20 +85,19 @@ DEV u32 word_of(u32 from, u32 row, u32 c, u32 t, u32 chunks) {
     return forget(from + chunk_at(row, c, chunks) + t * 4);
 }
 
-DEV void tile_qk(tile_s *s, const tile_q *q, int stage) {
+DEV void tile_qk(tile_s *s, const tile_q *q, int what, int stage) {
     const u32 g = (u32)lane_id() / 4, t = (u32)lane_id() % 4;
-    const u32 from = SHARED_K + (u32)stage * STAGE_K;
+    const u32 from = stage_at(what, stage);
     const u32 row = (u32)thread_id() / TILE_LANES * WARP_ROWS + g;
-    const u32 q0 = word_of(SHARED_Q, row, 0, t, CHUNKS_K), q4 = q0 ^ 16;
+    const u32 q0 = word_of(stage_at(RING_Q, q->stage), row, 0, t, CHUNKS_K), q4 = q0 ^ 16;
     const u32 k0 = word_of(from, g, 0, t, CHUNKS_K), k4 = k0 ^ 16;
     const u32 eight = 8 * CHUNKS_K * 16; /* rows */
-    (void)q;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
             s->x[r][c] = 0;
         }
     }
-    UNROLL for (int k = 0; k < ATTN_D / 8; k += SHORT) {
+    UNROLL_D for (int k = 0; k < ATTN_D / 8; k += SHORT) {
         UNROLL for (int m = 0; m < M_TILES; m++) {
             split_a a[SHORT];
             UNROLL for (int j = 0; j < SHORT; j++) {
@@ -120,9 +126,9 @@ DEV void tile_p_of(tile_p *p, const tile_s *s) {
     }
 }
 
-DEV void tile_pv(tile_o *o, const tile_p *p, int stage) {
+DEV void tile_pv(tile_o *o, const tile_p *p, int what, int stage) {
     const u32 g = (u32)lane_id() / 4, t = (u32)lane_id() % 4;
-    const u32 from = SHARED_V + (u32)stage * STAGE_V;
+    const u32 from = stage_at(what, stage);
     const u32 v0 = word_of(from, 2 * t, g / 4, g % 4, CHUNKS_V);
     const u32 v1 = word_of(from, 2 * t + 1, g / 4, g % 4, CHUNKS_V);
     const u32 eight = 8 * CHUNKS_V * 16; /* keys */

@@ -49,6 +49,17 @@
 #ifndef ATTN_HAS_SCALES /* q_scale, k_scale, v_scale */
 #define ATTN_HAS_SCALES 0
 #endif
+/* Backward, attn_bwd.hip: rows of a block are queries (0) or keys (1), its steps the other; which
+   sums it has: 1 dq or dk, 2 dv, 3 dk and dv. D and DV are compiled as the larger one. */
+#ifndef ATTN_BACKWARD
+#define ATTN_BACKWARD 0
+#endif
+#ifndef ATTN_KEY_ROWS
+#define ATTN_KEY_ROWS 0
+#endif
+#ifndef ATTN_SUMS
+#define ATTN_SUMS 1
+#endif
 #ifndef ATTN_WORDS /* words of params.word */
 #define ATTN_WORDS 1
 #endif

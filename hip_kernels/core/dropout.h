@@ -58,6 +58,24 @@ DEV int dropout_pair(const attn_params *p, const attn_item *w, const attn_row *r
     return dropout_keeps(p, &draw, global);
 }
 
+/* Bit r of the lane's column: its key tile_row(r) is kept, rows being keys from row0 on. Keys of
+   one call follow one another where the chip has it so; of others each draws. */
+DEV u32 dropout_keys(const attn_params *p, const attn_item *w, const attn_row *row, u64 seed,
+                     i32 row0) {
+    attn_draw draw;
+    u32 kept = 0;
+    i32 last = -1;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const i32 k = (i32)p->k0 + row0 + tile_row(r), call = k / 32 * 4 + k % 8 / 2;
+        if (call != last) {
+            draw = dropout_call(p, w, row, seed, k);
+        }
+        last = call;
+        kept |= (u32)dropout_keeps(p, &draw, k) << r;
+    }
+    return kept;
+}
+
 /* p of dropped pairs becomes 0; the factor of kept ones is the epilogue's. */
 DEV void dropout_tile(const attn_params *p, const attn_item *w, u64 seed, i32 k0, tile_s *s) {
     if (p->k0 % 32) {

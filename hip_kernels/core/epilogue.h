@@ -1,6 +1,6 @@
 /* epilogue.h: a tile's sums become rows of o and LSE.
 
-   Who calls it: attn_fwd.hip. */
+   Who calls it: attn_fwd.hip, grad_out.h. */
 #ifndef ATTN_EPILOGUE_H
 #define ATTN_EPILOGUE_H
 
@@ -23,6 +23,22 @@ DEV u32 epilogue_sum(const attn_item *w, attn_soft *t, const tile_o *o) {
     return wild;
 }
 
+/* The lane's columns of a row whose first is at `to`, which has `cols`. */
+DEV void epilogue_row(u64 to, i32 type, int vec, i32 cols, const float *x, float factor) {
+    UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c += 2) {
+        const i32 d = tile_col(c);
+        const float a = x[c] * factor, b = x[c + 1] * factor;
+        if (vec && d + 1 < cols) {
+            store_two(to, type, d, a, b);
+        } else if (d < cols) {
+            store_one(to, type, d, a);
+            if (d + 1 < cols) {
+                store_one(to, type, d + 1, b);
+            }
+        }
+    }
+}
+
 /* All rows but those of `wild`. */
 DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft *t,
                        const tile_o *o, u32 wild) {
@@ -38,18 +54,7 @@ DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft
         if (to.lse && tile_col(0) == 0) {
             store_u32(to.lse, bits_of(e.lse));
         }
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c += 2) {
-            const i32 d = tile_col(c);
-            const float x = o->x[r][c] * factor, y = o->x[r][c + 1] * factor;
-            if (to.vec && d + 1 < p->DV) {
-                store_two(to.o, to.type, d, x, y);
-            } else if (d < p->DV) {
-                store_one(to.o, to.type, d, x);
-                if (d + 1 < p->DV) {
-                    store_one(to.o, to.type, d + 1, y);
-                }
-            }
-        }
+        epilogue_row(to.o, to.type, to.vec, p->DV, o->x[r], factor);
     }
 }
 

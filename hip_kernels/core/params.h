@@ -21,6 +21,22 @@ typedef struct attn_rows { /* [batch][head][row][element] */
 #define ATTN_P_VEC_K 4u
 #define ATTN_P_VEC_V 8u
 #define ATTN_P_VEC_O 16u   /* o may be written 16 bytes at a time */
+#define ATTN_P_VEC_DOUT 32u
+#define ATTN_P_VEC_TO 64u
+#define ATTN_P_VEC_TO_V 128u
+
+/* Of backward alone. A launch of attn_bwd.hip has one or two results: of query rows dq, of key rows
+   dk and dv. */
+typedef struct attn_back {
+    attn_rows dout, dlse;       /* dlse.data 0: absent */
+    attn_rows to, to_v;         /* dq or dk; dv */
+    attn_rows stats;            /* core/stats.h */
+    attn_rows copy;             /* dout in q's type, where it is of another; data 0: none */
+    u64 dsink;                  /* f32 [H] */
+    i64 dsink_h;                /* bytes from head to head */
+    i32 dout_type, copy_type;   /* ATTN_F16, ATTN_BF16, ATTN_F32 */
+    i32 to_type, to_v_type;
+} attn_back;
 
 typedef struct attn_params {
     attn_rows q, k, v, o, lse;         /* packed: b is 0 */
@@ -49,6 +65,7 @@ typedef struct attn_params {
     u32 drop_threshold, drop_offset;   /* keep iff u16 >= threshold */
     float drop_factor;
     float scale;
+    attn_back back;
     /* What the variant reads, in the order of its symbols. A parameter: one word, its f32 or i32 in
        the low half. A tensor of rank r: its address, then (extent, stride in bytes) r times. */
     i64 word[ATTN_WORDS];

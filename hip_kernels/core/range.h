@@ -1,4 +1,5 @@
-/* range.h: which key blocks a row block visits, in order, and whether it sees all of each.
+/* range.h: which key blocks a row block visits, in order, and whether it sees all of each; in
+   backward, where rows are keys, which query blocks of which heads.
 
    Who calls it: sched/. Every lane of a warp looks at one block of ATTN_BN keys, and two ballots
    make bit sets of what they found; then stepping is "next bit". Blocks that nobody sees cost a
@@ -27,20 +28,16 @@ typedef struct attn_range {
     i32 base, end; /* block of lane 0; blocks in all */
 } attn_range;
 
-DEV int range_class(const attn_params *p, const attn_item *w, i32 block) {
-    (void)p;
-    const i32 k0 = block * ATTN_BN, past = k0 + ATTN_BN;
-    const i32 k1 = (past < w->k_end ? past : w->k_end) - 1;
-    int class_ = past <= w->k_end ? 2 : 1;
-#if ATTN_HAS_MASK || ATTN_HAS_BLOCKS
-    const i32 last = (w->row0 + ATTN_BM < w->rows ? w->row0 + ATTN_BM : w->rows) - 1;
-    const i32 i0 = work_row(p, w->row0), i1 = work_row(p, last);
-    const i32 h1 = w->h + p->pack - 1;
-#endif
+/* Rows i0..i1 of heads h0..h1 with keys k0..k1, all inclusive; `most` is the answer where nothing
+   else is known. */
+DEV int range_box(const attn_params *p, const attn_item *w, i32 h0, i32 h1, i32 i0, i32 i1, i32 k0,
+                  i32 k1, int most) {
+    int class_ = most;
+    (void)p, (void)w, (void)h0, (void)h1, (void)i0, (void)i1;
 #if ATTN_HAS_MASK
     attn_box box;
     box.b = p->b0 + w->b;
-    box.h0 = p->h0 + w->h;
+    box.h0 = p->h0 + h0;
     box.h1 = p->h0 + h1;
     box.q0 = w->seq.q0 + i0;
     box.q1 = w->seq.q0 + i1;
@@ -57,11 +54,35 @@ DEV int range_class(const attn_params *p, const attn_item *w, i32 block) {
     class_ = of_mask < class_ ? of_mask : class_;
 #endif
 #if ATTN_HAS_BLOCKS
-    const int of_lists = class_ ? blocks_class(p, w->b, w->h, h1, i0, i1, k0, k1) : 0;
+    const int of_lists = class_ ? blocks_class(p, w->b, h0, h1, i0, i1, k0, k1) : 0;
     class_ = of_lists < class_ ? of_lists : class_;
 #endif
     return k1 < k0 ? 0 : class_;
 }
+
+DEV i32 range_last(i32 past, i32 end) {
+    return (past < end ? past : end) - 1;
+}
+
+#if ATTN_KEY_ROWS
+/* Steps of one head; step n is block n % steps of head n / steps of the group. */
+DEV i32 range_steps(const attn_item *w) {
+    return (w->seq.nq + ATTN_BN - 1) / ATTN_BN;
+}
+DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
+    const i32 steps = range_steps(w), head = w->hk * p->group + n / steps;
+    const i32 i0 = n % steps * ATTN_BN, past = i0 + ATTN_BN;
+    return range_box(p, w, head, head, i0, range_last(past, w->seq.nq), w->row0,
+                     range_last(w->row0 + ATTN_BM, w->rows), past <= w->seq.nq ? 2 : 1);
+}
+#else
+DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
+    const i32 k0 = n * ATTN_BN, past = k0 + ATTN_BN;
+    const i32 last = range_last(w->row0 + ATTN_BM, w->rows);
+    return range_box(p, w, w->h, w->h + p->pack - 1, work_row(p, w->row0), work_row(p, last), k0,
+                     range_last(past, w->k_end), past <= w->k_end ? 2 : 1);
+}
+#endif
 
 DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
     const i32 block = it->base + lane_id();
@@ -71,8 +92,13 @@ DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
 }
 
 DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
+#if ATTN_KEY_ROWS
+    it->base = 0;
+    it->end = p->group * range_steps(w);
+#else
     it->base = w->k_begin / ATTN_BN;
     it->end = w->k_begin < w->k_end ? (w->k_end + ATTN_BN - 1) / ATTN_BN : it->base;
+#endif
     range_look(it, p, w);
 }
 

@@ -1,13 +1,14 @@
 /* results.h: how a row ends: out = o / l and LSE, with the sink, in the output's type.
 
-   Who calls it: epilogue.h, careful.h, attn_combine.hip, attn_clear.hip. A split writes out and LSE
-   without sink to the workspace, in f32; attn_combine merges them:
+   Who calls it: epilogue.h, careful.h, their twins of backward, attn_combine.hip, attn_clear.hip. A
+   split writes out and LSE without sink to the workspace, in f32; attn_combine merges them:
 
        p.part_o    f32 [split][B][H][NQ][DV]
        p.part_lse  f32 [split][B][H][NQ]           -inf: empty, its part_o means nothing */
 #ifndef ATTN_RESULTS_H
 #define ATTN_RESULTS_H
 
+#include "core/lanes.h"
 #include "core/math.h"
 #include "core/work.h"
 
@@ -70,6 +71,12 @@ DEV attn_place place_of(const attn_params *p, const attn_item *w, i32 h, i32 i) 
     return t;
 }
 
+/* Column c of a row. */
+DEV float load_one(u64 row, i32 type, i32 c) {
+    return type == ATTN_F32   ? float_of(load_u32(row + (u64)c * 4))
+           : type == ATTN_F16 ? float_of_f16(load_u16(row + (u64)c * 2))
+                              : float_of_bf16(load_u16(row + (u64)c * 2));
+}
 /* Column c of a row at `o`. */
 DEV void store_one(u64 o, i32 type, i32 c, float x) {
     if (type == ATTN_F32) {

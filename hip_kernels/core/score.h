@@ -8,6 +8,7 @@
        DEV int attn_mask(const attn_params *p, const attn_pair *at, float s)      1: visible
        DEV int attn_class(const attn_params *p, const attn_box *box)              of the mask:
            0 no pair of the box is visible, 2 all are, 1 otherwise or not known; s is any number
+       DEV float attn_score_by_s(...)      the arguments of attn_score: its derivative, backward
 
    Both take global positions, as the leaves of the variant language have them. What is masked
    becomes -inf by selection, whatever it was. */
@@ -87,11 +88,7 @@ DEV float score_scale(const attn_params *p, const attn_item *w, const attn_row *
 #endif
 }
 
-/* Score of the scaled product s; masked: -inf. check: the mask is asked, too. */
-DEV float score_pair(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, float s,
-                     int check) {
-    float x = s;
-#if ATTN_HAS_SCORE || ATTN_HAS_MASK
+DEV attn_pair score_leaves(const attn_params *p, const attn_item *w, const attn_row *row, i32 k) {
     attn_pair at;
     at.b = p->b0 + w->b;
     at.h = p->h0 + row->h;
@@ -103,6 +100,15 @@ DEV float score_pair(const attn_params *p, const attn_item *w, const attn_row *r
     at.nh = p->nh;
     at.hk = p->hk;
     at.batch = p->batch;
+    return at;
+}
+
+/* Score of the scaled product s; masked: -inf. check: the mask is asked, too. */
+DEV float score_pair(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, float s,
+                     int check) {
+    float x = s;
+#if ATTN_HAS_SCORE || ATTN_HAS_MASK
+    const attn_pair at = score_leaves(p, w, row, k);
 #endif
 #if ATTN_HAS_SCORE
     x = s == MINUS_INF ? s : attn_score(p, &at, s);

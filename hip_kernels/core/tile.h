@@ -31,9 +31,10 @@
        tile_p    p as an operand, rounded to the type of v (f32: not rounded)
 
    -- Multiplying -------------------------------------------------------------------------------
-       void tile_qk(tile_s *s, const tile_q *q, int stage)      s = q . k of the stage
-       void tile_p_of(tile_p *p, const tile_s *s)               rounds and arranges
-       void tile_pv(tile_o *o, const tile_p *p, int stage)      o += p . v of the stage
+       void tile_qk(tile_s *s, const tile_q *q, int what, int stage)   s = q . k of the stage
+       void tile_p_of(tile_p *p, const tile_s *s)                      rounds and arranges
+       void tile_pv(tile_o *o, const tile_p *p, int what, int stage)   o += p . v of the stage
+       what: RING_K in tile_qk, RING_V in tile_pv; in backward, where D is DV, either in both
        TILE_P_SCALE   p, at most 2^8 (softmax.h), is multiplied by this power of two before it is
                       rounded (1, or 2^k on chips that flush 16-bit subnormals); core/ multiplies
                       and divides
@@ -46,11 +47,9 @@
 
    -- Across lanes ------------------------------------------------------------------------------
        float row_max(float x), row_sum(float x)   over the lanes that share a row; same bits in each
-       int warp_any(int x)                        1 if x is not 0 in a lane of the warp
-       float warp_sum(float x)                    over all lanes; same bits in each
 
    -- The ring: tiles on their way from device memory to shared memory --------------------------
-   Stage j of K and of V are places of their own, ATTN_STAGES of each; q has one.
+   Stage j of K and of V are places of their own, ATTN_STAGES of each; q has one, in backward two.
 
        ring_hold                     what a lane keeps of a load under way (may be empty)
        void ring_load(ring_hold *h, int what, int stage, const tile_rows *from, int row)
@@ -62,10 +61,11 @@
        void ring_wait(int younger)   this thread's loads have landed but for the `younger` youngest
        void ring_sync(void)          all threads of the block; what landed before it is seen by all,
                                      and what was read before it may be overwritten
-       void tile_q_of(tile_q *q, const ring_hold *h)
+       void tile_q_of(tile_q *q, const ring_hold *h, int stage)
                                      takes q from the ring (after its wait and sync), or from h, the
                                      hold of its load, where q goes to registers at once
        what: RING_Q, RING_K, RING_V
+       RING_HOLDS                    1: loads touch no shared memory before they land
 
    One load makes its way like this; a chip with copies past the registers does nothing in land:
 
@@ -88,13 +88,16 @@ typedef struct tile_rows {
     i32 vec;   /* 16 bytes at a time; otherwise element by element */
 } tile_rows;
 
+#include "core/lanes.h"
+
 #include ATTN_ARCH_H
 
 #ifndef TILE_O_SCALE
 #define TILE_O_SCALE 1.0f
 #endif
 #if !defined(TILE_ROWS) || !defined(TILE_COLS) || !defined(TILE_P_SCALE) ||                       \
-    !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) || !defined(ATTN_SHARED_BYTES)
+    !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) || !defined(RING_HOLDS) ||               \
+    !defined(ATTN_SHARED_BYTES)
 #error "the arch header lacks a TILE_ name or ATTN_SHARED_BYTES"
 #endif
 

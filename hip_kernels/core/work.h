@@ -1,13 +1,14 @@
 /* work.h: what one block works on, and in which order.
 
-   Who calls it: attn_fwd.hip. A work item is (batch entry, head, row block, split); a head is a key
-   head where its group is packed into the rows, else a query head. Items are numbered
+   Who calls it: attn_fwd.hip, attn_bwd.hip. A work item is (batch entry, head, row block, split);
+   a head is a key head where rows are keys or a group is packed into them, else a query head.
+   Items are numbered
 
        ((b * heads + head) * q_tiles + row block, last first) * splits + split
 
    so blocks that run at the same time share K and V in the second cache, and where a mask lets
-   later rows see more keys the long ones begin first. Blocks b, b + xcds, ... run on one chiplet;
-   they get items that follow each other:
+   later rows see more keys the long ones begin first; keys as rows go from first to last. Blocks b,
+   b + xcds, ... run on one chiplet; they get items that follow each other:
 
        block  0 1 2 3 4 5 ...        chiplet 0: items 0 .. n      n = ceil(items / xcds) - 1
        xcd    0 1 0 1 0 1            chiplet 1: items n + 1 ..                              */
@@ -18,7 +19,7 @@
 
 typedef struct attn_item {
     attn_seq seq;
-    i32 b, h, hk, split; /* h: query head, of a packed group the first */
+    i32 b, h, hk, split; /* h: query head, of a packed group the first, of key rows the step's */
     i32 row0, rows;      /* first row of the block, rows there are (packed: times pack) */
     i32 k_begin, k_end;  /* keys of the split */
 } attn_item;
@@ -29,16 +30,17 @@ DEV int work_item(const attn_params *p, i64 number, attn_item *w) {
     if (n >= p->items) {
         return 0;
     }
-    const i64 heads = p->pack > 1 ? p->HK : p->H;
+    const int of_group = ATTN_KEY_ROWS || p->pack > 1;
+    const i64 heads = of_group ? p->HK : p->H;
     const i64 block = n / p->splits, bh = block / p->q_tiles, b = bh / heads;
-    const i32 head = (i32)(bh - b * heads);
+    const i32 head = (i32)(bh - b * heads), tile = (i32)(block - bh * p->q_tiles);
     w->split = (i32)(n - block * p->splits);
     w->b = (i32)b;
-    w->h = p->pack > 1 ? head * p->group : head;
-    w->hk = p->pack > 1 ? head : head / p->group;
+    w->h = of_group ? head * p->group : head;
+    w->hk = of_group ? head : head / p->group;
     w->seq = seq_of(p, b);
-    w->rows = w->seq.nq * p->pack;
-    w->row0 = (p->q_tiles - 1 - (i32)(block - bh * p->q_tiles)) * ATTN_BM;
+    w->rows = ATTN_KEY_ROWS ? w->seq.nk : w->seq.nq * p->pack;
+    w->row0 = (ATTN_KEY_ROWS ? tile : p->q_tiles - 1 - tile) * ATTN_BM;
     w->k_begin = 0;
     w->k_end = w->seq.nk;
     if (p->splits > 1) {

@@ -28,21 +28,9 @@
 
 #include "core/dropout.h"
 #include "core/softmax.h"
+#include "sched/sources.h"
 
 enum { STAGES = ATTN_STAGES, FLYING = 2 * ATTN_STAGES - 2 };
-
-DEV tile_rows rows_of(const attn_rows *t, i64 b, i64 h, i64 row, i32 rows, i32 cols, i32 pack,
-                      int vec) {
-    tile_rows from;
-    from.data = rows_at(t, b, h, row);
-    from.n = t->n;
-    from.h = t->h;
-    from.rows = rows;
-    from.cols = cols;
-    from.pack = pack;
-    from.vec = vec;
-    return from;
-}
 
 /* First row of a block as range_next has it; behind the last block: past all rows. */
 DEV i32 block_row(i32 block, const tile_rows *from) {
@@ -53,14 +41,11 @@ typedef struct tile_sources {
     tile_rows q, k, v;
 } tile_sources;
 
-/* Keys behind the split's end need not be read: they are masked. */
 DEV tile_sources sources_of(const attn_params *p, const attn_item *w) {
-    const i64 k_row = w->seq.k_row;
     tile_sources from;
-    from.q = rows_of(&p->q, w->b, w->h, w->seq.q_row, w->rows, p->D, p->pack,
-                     (p->flags & ATTN_P_VEC_Q) != 0);
-    from.k = rows_of(&p->k, w->b, w->hk, k_row, w->k_end, p->D, 1, (p->flags & ATTN_P_VEC_K) != 0);
-    from.v = rows_of(&p->v, w->b, w->hk, k_row, w->k_end, p->DV, 1, (p->flags & ATTN_P_VEC_V) != 0);
+    from.q = source_q(p, w, w->h);
+    from.k = source_k(p, w);
+    from.v = source_v(p, w);
     return from;
 }
 
@@ -79,7 +64,7 @@ DEV void multistage_begin(const tile_sources *from, const i32 *block, i32 row0, 
     }
     ring_wait(FLYING);
     ring_sync();
-    tile_q_of(q, &hold_q);
+    tile_q_of(q, &hold_q, 0);
 }
 
 /* Products of a block become p, as the second product wants it. */
@@ -122,13 +107,13 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
         ring_wait(FLYING);
         ring_sync(); /* A */
         ring_load(&hold_v, RING_V, before, &from.v, block_row(block[STAGES - 1], &from.v));
-        tile_qk(&s, &q, stage);
+        tile_qk(&s, &q, RING_K, stage);
         ring_land(&hold_v, RING_V, before);
         ring_wait(FLYING);
         ring_sync(); /* B */
         ring_load(&hold_k, RING_K, stage, &from.k, block_row(block[STAGES], &from.k));
         multistage_p(p, w, block[0], raw, factor, &s, t, o, &pp);
-        tile_pv(o, &pp, stage);
+        tile_pv(o, &pp, RING_V, stage);
         ring_land(&hold_k, RING_K, stage);
         UNROLL for (int j = 0; j < STAGES; j++) {
             block[j] = block[j + 1];

@@ -1,0 +1,48 @@
+/* attn_bwd.hip: attention backward, one side of it: dq of query rows, or dk and dv of key rows.
+
+   Who launches it: lib/gpu_bwd.c, after attn_bwd_rows, compiled once for each side: blocks of
+   ATTN_THREADS threads with attn_bwd_shared bytes of shared memory, a block an item (work.h).
+
+       item -> steps (range.h) -> sched/backward.h: products, p and g (grad.h), sums
+                                                    |
+           rows finite: grad_out.h                  v         otherwise: careful_grad.h, once more  */
+#include "target.h"
+
+#include "core/params.h"
+
+#include "core/work.h"
+
+#include "core/careful_grad.h"
+#include "core/grad_out.h"
+#include "sched/backward.h"
+
+#if ATTN_D != ATTN_DV
+#error "backward is compiled with ATTN_D = ATTN_DV"
+#endif
+
+EXPORT(attn_bwd_shared, ATTN_SHARED_BYTES);
+
+DEV void attn_bwd_item(const attn_params *p, attn_item *w) {
+    tile_o sum, sum_v;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
+            sum.x[r][c] = sum_v.x[r][c] = 0;
+        }
+    }
+    backward(p, w, &sum, &sum_v);
+    const u32 wild = (ATTN_SUMS & 1 ? grad_wild(w, &sum) : 0) |
+                     (ATTN_SUMS & 2 ? grad_wild(w, &sum_v) : 0);
+    grad_epilogue(p, w, &sum, &sum_v, wild);
+    if (warp_any(wild != 0)) {
+        careful_grads(p, w, wild);
+    }
+}
+
+DEV void attn_bwd_body(const attn_params *p) {
+    attn_item w;
+    if (work_item(p, p->first + block_id(), &w)) {
+        attn_bwd_item(p, &w);
+    }
+}
+
+ATTN_ENTRY(attn_bwd, attn_bwd_body, attn_params)

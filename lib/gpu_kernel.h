@@ -1,0 +1,62 @@
+/* gpu_kernel.h: what forward and backward share of plans and runs on chips with kernels.
+
+       gpu.c          the engine: refuse, then one of the two
+       gpu_fwd.c      forward       tiles, splits -> attn_clear, attn_fwd, attn_combine
+       gpu_bwd.c      backward      tiles -> attn_bwd_rows, attn_bwd_sink, attn_clear, attn_bwd
+       gpu_kernel.c   a kernel: defines, compile or find, launch
+
+   Who includes it: these files. */
+#ifndef ATTN_GPU_KERNEL_H
+#define ATTN_GPU_KERNEL_H
+
+#include "gpu_module.h"
+#include "gpu_params.h"
+
+/* A kernel that a run launches; without code: none. */
+typedef struct attn__kernel {
+    attn__kernel_code *code;
+    const char *name;
+    int threads, shared, spilled;
+    attn__grid grid;
+} attn__kernel;
+
+/* The engine's part of a plan; each direction has its own kernels in it. */
+enum { ATTN__KERNELS = 6 };
+typedef struct attn__gpu_plan {
+    attn__kernel kernel[ATTN__KERNELS];
+} attn__gpu_plan;
+
+/* -- gpu_kernel.c ------------------------------------------------------------------------------ */
+int attn__compiled_size(int64_t d); /* the smallest of 32 64 96 128 192 256 that has room for d */
+/* Numbers of core/config.h. */
+void attn__define_sizes(attn__job *job, const attn__problem *p, int d, int dv,
+                        const attn__tile_size *tile);
+void attn__define_features(attn__job *job, const attn__problem *p);
+/* Compiles a job or finds its code; `shared` names the number of bytes of shared memory, NULL: 0.
+   The names stay the caller's. */
+int attn__kernel_get(const attn_plan *plan, const attn__job *job, attn__kernel *k,
+                     const char *name, const char *shared);
+/* The same with the text of the plan's variant. */
+int attn__kernel_get_variant(const attn_plan *plan, attn__job *job, attn__kernel *k,
+                             const char *name, const char *shared);
+/* A kernel that stands alone, core/alone.h: a warp takes a row, or a block has one warp. */
+int attn__kernel_alone(const attn_plan *plan, attn__job *job, attn__kernel *k, const char *entry,
+                       const char *name, int warps);
+int attn__launch(const attn_plan *of, const attn__kernel *k, int64_t blocks,
+                 const attn_params *params, size_t bytes, void *stream);
+/* A block for each of params->items. */
+int attn__launch_items(const attn_plan *of, const attn__kernel *k, attn_params *params,
+                       size_t bytes, void *stream);
+/* Blocks of a kernel that stands alone and steps through rows: what fills the chip. */
+enum { ATTN__ALONE_WARPS = 4 };
+int attn__launch_rows(const attn_plan *of, const attn__kernel *k, int64_t rows,
+                      const attn_params *params, size_t bytes, void *stream);
+
+/* -- gpu_fwd.c, gpu_bwd.c: they set the plan's kernels, workspace and name --------------------- */
+int attn__forward_plan(attn_plan *plan, attn__job *job);
+int attn__forward_run(const attn_plan *of, const attn__problem *p, char *workspace, void *stream);
+int attn__backward_refuse(const attn_plan *plan);
+int attn__backward_plan(attn_plan *plan, attn__job *job);
+int attn__backward_run(const attn_plan *of, const attn__problem *p, char *workspace, void *stream);
+
+#endif
