@@ -8,7 +8,7 @@
    HIP has a current device per thread in the place of a stack of contexts: push keeps the number
    and pop sets it again; no two calls of attn nest.
 
-   It was compiled and loaded without a device, and never run on one. */
+   It was never run on a device; hip_test.cc runs it on a look-alike whose kernels are emulated. */
 #include "gpu_native.h"
 
 #include <pthread.h>
@@ -18,12 +18,14 @@
 
 enum { ROCM = 10, OUT_OF_MEMORY = 2, PROPERTIES = 8192 };
 enum { TO_DEVICE = 1, TO_HOST = 2, WITHIN = 3 }; /* kinds of copies */
+enum { UNITS = 63, XCCS = 10018 };               /* attributes of a device */
 
 static struct calls {
     int (*init)(unsigned);
     int (*count)(int *);
     int (*properties)(void *, int);
     int (*memory)(size_t *, int);
+    int (*attribute)(int *, int, int);
     int (*copy)(void *, size_t, const void *, size_t, size_t, size_t, int, void *);
     int (*get_device)(int *);
     int (*set_device)(int);
@@ -39,6 +41,7 @@ static attn__entry entries[] = {
     {"hipInit", &call.init},
     {"hipGetDeviceCount", &call.count},
     {"hipDeviceTotalMem", &call.memory},
+    {"hipDeviceGetAttribute", &call.attribute},
     {"hipMemcpy2DAsync", &call.copy},
     {"hipGetDevice", &call.get_device},
     {"hipSetDevice", &call.set_device},
@@ -119,14 +122,26 @@ static void chip_of(const char *properties, char name[16]) {
     }
 }
 
+/* Chiplets that blocks are dealt to. HIP tells since 7; before, of 38 units each where there are
+   whole ones (MI300's, in any of its partitions), else 1, which costs time and nothing else. */
+static int chiplets(int index, int units) {
+    int n = 0;
+    if (call.attribute(&n, XCCS, index) == 0 && n > 0) {
+        return n;
+    }
+    return units % 38 == 0 ? units / 38 : 1;
+}
+
 static int describe(int index, attn_device_info *info, attn__target *target) {
     char properties[PROPERTIES], chip[16];
     size_t memory = 0;
+    int units = 0;
     *info = (attn_device_info){.size = sizeof *info, .kind = ROCM, .index = index};
     snprintf(info->name, sizeof info->name, "hip:%d", index);
     memset(properties, 0, sizeof properties);
     int code = call.properties(properties, index);
     code = code ? code : call.memory(&memory, index);
+    code = code ? code : call.attribute(&units, UNITS, index);
     if (code) {
         snprintf(info->missing, sizeof info->missing,
                  "the device cannot be asked: the driver answers %s", hip.error_name(code));
@@ -141,6 +156,8 @@ static int describe(int index, attn_device_info *info, attn__target *target) {
                  "it is a chip %s; gfx90a and gfx942 have kernels in this version", chip);
     } else if (target) {
         *target = *kernels;
+        target->units = units;
+        target->xcds = chiplets(index, units);
     }
     return index;
 }

@@ -23,7 +23,7 @@ struct fake_launch {
     char kernel[48];
     unsigned grid, block, shared;
     void *stream;
-    unsigned char params[256];
+    unsigned char params[4096];
     int count;
 };
 

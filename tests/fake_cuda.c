@@ -1,95 +1,14 @@
-/* fake_cuda.c: a look-alike of NVIDIA's driver library, for tests on machines without a GPU; and of
-   NVRTC (ATTN_NVRTC may name it, too), whose code is no code but comes at once.
+/* fake_cuda.c: a look-alike of NVIDIA's driver library and of NVRTC; see fake_gpu.h.
 
-   Who calls it: lib/gpu_cuda.c, which the environment variable ATTN_CUDA leads here; cuda_test.cc
-   and tests/lua/device_memory.lua. It runs no kernel. What it is strict about:
+   Who calls it: lib/gpu_cuda.c and lib/jit_nvrtc.c, which the environment variables ATTN_CUDA and
+   ATTN_NVRTC lead here; cuda_test.cc and tests/lua/device_memory_test.lua. What is CUDA's own:
 
-       memory     a device address cannot be read or written by the host: it stands for a place in a
-                  shadow; copies must lie within one live allocation
        contexts   what needs one must find the device's primary context on top of the thread's stack
-       copies     pitches not less than a row
-       launches   one parameter, by address; shared memory above 48 KB only where it was asked for
+       launches   shared memory above 48 KB only where it was asked for
 
-   Every call is written to a log. FAKE_CUDA_INIT: what cuInit answers; FAKE_CUDA_VERSION;
-   FAKE_CUDA_DEVICES: how many, the first of compute capability 9.0, the second of 7.5. */
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-
-#define API __attribute__((visibility("default")))
-enum { INVALID = 1, NO_MEMORY = 2, NO_CONTEXT = 201, NOT_FOUND = 500 };
-enum { MOST_BLOCKS = 4096, LOG = 1 << 16, SPACE_BITS = 36 };
-enum { FUNCTIONS = 5, PARAMS = 256 }; /* parameters have so many bytes at least */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* -- What a test reads ------------------------------------------------------------------------- */
-
-typedef struct fake_launch {
-    char kernel[48];
-    unsigned grid, block, shared;
-    void *stream;
-    unsigned char params[PARAMS];
-    int count;
-} fake_launch;
-
-static char log_text[LOG];
-static size_t log_at;
-static fake_launch last;
-static int spills[4]; /* what the next kernels that are asked about spill */
-static char fail_name[64];
-static int fail_code;
-
-API const char *fake_log(void) {
-    return log_text;
-}
-API void fake_clear(void) {
-    log_text[log_at = 0] = 0;
-}
-API const fake_launch *fake_last(void) {
-    return &last;
-}
-/* The next call of that name answers `code`. */
-API void fake_fail(const char *name, int code) {
-    snprintf(fail_name, sizeof fail_name, "%s", name);
-    fail_code = code;
-}
-
-/* What the next kernel spills, the one after it, and so on; the rest nothing. */
-API void fake_spills(int a, int b, int c) {
-    memcpy(spills, (int[]){a, b, c, 0}, sizeof spills);
-}
-
-/* Writes a line and returns what the call is to answer at once, or 0. */
-static int note(const char *name, const char *format, ...) {
-    va_list values;
-    int code = 0;
-    pthread_mutex_lock(&lock);
-    if (log_at > LOG - 512) {
-        log_at = 0;
-    }
-    log_at += (size_t)sprintf(log_text + log_at, "%s", name);
-    va_start(values, format);
-    log_at += (size_t)vsnprintf(log_text + log_at, 300, format, values);
-    va_end(values);
-    log_at += (size_t)sprintf(log_text + log_at, "\n");
-    if (strcmp(fail_name, name) == 0) {
-        fail_name[0] = 0;
-        code = fail_code;
-    }
-    pthread_mutex_unlock(&lock);
-    return code;
-}
-
-static int number(const char *variable, int otherwise) {
-    const char *const text = getenv(variable);
-    return text ? atoi(text) : otherwise;
-}
+   FAKE_CUDA_INIT: what cuInit answers; FAKE_CUDA_VERSION; FAKE_CUDA_DEVICES: how many, the first of
+   compute capability 9.0, the second of 7.5. */
+#include "fake_gpu.h"
 
 /* -- Devices and contexts ---------------------------------------------------------------------- */
 
@@ -102,6 +21,9 @@ static void *context_of(int device) {
 }
 static int current(void) {
     return depth > 0 && stack[depth - 1] == context_of(0) && retained[0] > 0;
+}
+static int current_device(void) {
+    return 0;
 }
 
 API int fake_depth(void) {
@@ -119,12 +41,9 @@ API int cuDriverGetVersion(int *version) {
     return 0;
 }
 API int cuGetErrorName(int code, const char **name) {
-    *name = code == NO_MEMORY    ? "CUDA_ERROR_OUT_OF_MEMORY"
-            : code == NO_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
-            : code == 100        ? "CUDA_ERROR_NO_DEVICE"
-            : code == 700        ? "CUDA_ERROR_ILLEGAL_ADDRESS"
-            : code == NOT_FOUND  ? "CUDA_ERROR_NOT_FOUND"
-                                 : "CUDA_ERROR_INVALID_VALUE";
+    static _Thread_local char text[64];
+    snprintf(text, sizeof text, "CUDA_ERROR_%s", error_word(code));
+    *name = text;
     return 0;
 }
 API int cuGetErrorString(int code, const char **text) {
@@ -183,105 +102,33 @@ API int cuCtxPopCurrent_v2(void **context) {
     return note("pop", "");
 }
 API int cuCtxSynchronize(void) {
-    return current() ? note("cuCtxSynchronize", "") : NO_CONTEXT;
+    return call_wait("cuCtxSynchronize");
 }
 
 /* -- Memory ------------------------------------------------------------------------------------ */
 
-static struct {
-    uint64_t at;
-    size_t bytes;
-    int live;
-} blocks[MOST_BLOCKS];
-static int n_blocks;
-static char *space, *shadow; /* device addresses; what they stand for */
-static size_t used;
-
-static void begin(void) {
-    const size_t all = (size_t)1 << SPACE_BITS;
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    space = mmap(NULL, all, PROT_NONE, flags, -1, 0);
-    shadow = mmap(NULL, all, PROT_READ | PROT_WRITE, flags, -1, 0);
-}
-
-/* The shadow of a range within one live block, or NULL. */
-static char *within(uint64_t at, size_t bytes) {
-    for (int i = n_blocks; i-- > 0;) {
-        const uint64_t from = blocks[i].at;
-        if (blocks[i].live && at >= from && at + bytes <= from + blocks[i].bytes) {
-            return shadow + (at - (uint64_t)(uintptr_t)space);
-        }
-    }
-    return NULL;
-}
-
-API int fake_live(void) {
-    int live = 0;
-    for (int i = 0; i < n_blocks; i++) {
-        live += blocks[i].live;
-    }
-    return live;
-}
-
 API int cuMemAlloc_v2(uint64_t *at, size_t bytes) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, begin);
-    const int code = note("cuMemAlloc", " %zu", bytes);
-    if (code || !current()) {
-        return code ? code : NO_CONTEXT;
-    }
-    if (n_blocks == MOST_BLOCKS || bytes > ((size_t)1 << SPACE_BITS) - used) {
-        return NO_MEMORY;
-    }
-    *at = (uint64_t)(uintptr_t)space + used;
-    memset(shadow + used, 0x5a, bytes < 4096 ? bytes : 4096);
-    blocks[n_blocks].at = *at;
-    blocks[n_blocks].bytes = bytes;
-    blocks[n_blocks++].live = 1;
-    used += (bytes + 511) / 256 * 256; /* neighbours never touch */
-    return 0;
+    return call_alloc("cuMemAlloc", at, bytes);
 }
 API int cuMemFree_v2(uint64_t at) {
-    note("cuMemFree", "");
-    for (int i = 0; i < n_blocks; i++) {
-        if (blocks[i].live && blocks[i].at == at && current()) {
-            blocks[i].live = 0;
-            return 0;
-        }
-    }
-    return INVALID;
+    return call_free("cuMemFree", at);
 }
 API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
-    const int code = note("cuMemcpyHtoD", " %zu stream %p", bytes, stream);
-    char *const at = within(to, bytes);
-    if (code || !at || !current()) {
-        return code ? code : INVALID;
-    }
-    memcpy(at, from, bytes);
-    return 0;
+    return call_host_rows(note("cuMemcpyHtoD", " %zu stream %p", bytes, stream), 1, to, 0,
+                          (char *)from, 0, bytes, 1, stream);
 }
 API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
-    const int code = note("cuMemcpyDtoH", " %zu stream %p", bytes, stream);
-    const char *const at = within(from, bytes);
-    if (code || !at || !current()) {
-        return code ? code : INVALID;
-    }
-    memcpy(to, at, bytes);
-    return 0;
+    return call_host_rows(note("cuMemcpyDtoH", " %zu stream %p", bytes, stream), 0, from, 0, to, 0,
+                          bytes, 1, stream);
 }
 API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
-    const int code = note("cuMemcpyDtoD", " %zu stream %p", bytes, stream);
-    char *const t = within(to, bytes), *const f = within(from, bytes);
-    if (code || !t || !f || !current()) {
-        return code ? code : INVALID;
-    }
-    memcpy(t, f, bytes);
-    return 0;
+    return call_within_rows(note("cuMemcpyDtoD", " %zu stream %p", bytes, stream), to, 0, from, 0,
+                            bytes, 1, stream);
 }
 
 typedef struct side {
     size_t x, y;
-    unsigned type;
+    unsigned type; /* 1 host, 2 device */
     void *host;
     uint64_t device;
     void *array;
@@ -292,28 +139,24 @@ typedef struct copy {
     size_t width, height;
 } copy;
 
-static char *row_of(const side *s, size_t row, size_t width) {
-    if (s->x || s->y || s->pitch < width || (s->type != 1 && s->type != 2)) {
-        return NULL;
-    }
-    return s->type == 1 ? (char *)s->host + row * s->pitch
-                        : within(s->device + row * s->pitch, width);
+static int is_good(const side *s, size_t width) {
+    return !s->x && !s->y && s->pitch >= width && (s->type == 1 || s->type == 2);
 }
 API int cuMemcpy2DAsync_v2(const copy *c, void *stream) {
-    const int code = note("cuMemcpy2D", " %u to %u %zu x %zu stream %p", c->from.type, c->to.type,
+    const side *const to = &c->to, *const from = &c->from;
+    const int code = note("cuMemcpy2D", " %u to %u %zu x %zu stream %p", from->type, to->type,
                           c->height, c->width, stream);
-    if (code || !current()) {
-        return code ? code : NO_CONTEXT;
+    if (!is_good(to, c->width) || !is_good(from, c->width) || (to->type == 1 && from->type == 1)) {
+        return INVALID;
     }
-    for (size_t row = 0; row < c->height; row++) {
-        char *const to = row_of(&c->to, row, c->width), *const from =
-                                                            row_of(&c->from, row, c->width);
-        if (!to || !from) {
-            return INVALID;
-        }
-        memcpy(to, from, c->width);
+    if (to->type == 2 && from->type == 2) {
+        return call_within_rows(code, to->device, to->pitch, from->device, from->pitch, c->width,
+                                c->height, stream);
     }
-    return 0;
+    const int down = to->type == 2;
+    const side *const far = down ? to : from, *const near = down ? from : to;
+    return call_host_rows(code, down, far->device, far->pitch, near->host, near->pitch, c->width,
+                          c->height, stream);
 }
 
 /* -- Streams, code ----------------------------------------------------------------------------- */
@@ -321,121 +164,85 @@ API int cuMemcpy2DAsync_v2(const copy *c, void *stream) {
 API int cuStreamCreate(void **stream, unsigned flags) {
     static uintptr_t next = 0x2000;
     *stream = (void *)next++;
-    return current() ? note("cuStreamCreate", " %u", flags) : NO_CONTEXT;
+    return needs_device(note("cuStreamCreate", " %u", flags));
 }
 API int cuStreamDestroy_v2(void *stream) {
-    return current() ? note("cuStreamDestroy", " %p", stream) : NO_CONTEXT;
+    return needs_device(note("cuStreamDestroy", " %p", stream));
 }
 API int cuStreamSynchronize(void *stream) {
-    return current() ? note("cuStreamSynchronize", " %p", stream) : NO_CONTEXT;
+    return call_stream_sync("cuStreamSynchronize", stream);
 }
-
-static const char *const functions[FUNCTIONS] = {"one", "two", "attn_fwd", "attn_combine",
-                                                 "attn_clear"};
-static int allowed[FUNCTIONS] = {48 << 10, 48 << 10, 48 << 10, 48 << 10, 48 << 10};
-
 API int cuModuleLoadData(void **module, const void *code) {
-    *module = (void *)0x3000;
-    return current() ? note("cuModuleLoadData", " %.8s", (const char *)code) : NO_CONTEXT;
+    return call_load("cuModuleLoadData", module, code);
 }
 API int cuModuleUnload(void *module) {
-    return current() ? note("cuModuleUnload", " %p", module) : NO_CONTEXT;
+    return call_unload("cuModuleUnload", module);
 }
 API int cuModuleGetFunction(void **function, void *module, const char *name) {
-    int which = 0;
-    while (which < FUNCTIONS && strcmp(functions[which], name) != 0) {
-        which++;
-    }
-    *function = (void *)(uintptr_t)(0x4000 + which);
-    note("cuModuleGetFunction", " %p %s", module, name);
-    return current() && which < FUNCTIONS ? 0 : NOT_FOUND;
+    return call_function("cuModuleGetFunction", function, module, name);
 }
 API int cuModuleGetGlobal_v2(uint64_t *at, size_t *bytes, void *module, const char *name) {
-    static uint64_t cell;
-    const int32_t value = 49152;
-    note("cuModuleGetGlobal", " %p %s", module, name);
-    if (strcmp(name, "NUMBER") != 0 && strcmp(name, "attn_fwd_shared") != 0) {
-        return NOT_FOUND;
+    return call_global("cuModuleGetGlobal", at, bytes, module, name);
+}
+API int cuFuncSetAttribute(void *handle, int attribute, int value) {
+    function *const f = function_of(handle);
+    const int code = needs_device(note("cuFuncSetAttribute", " %d", value));
+    if (code || !f || attribute != 8 || value > 232448) {
+        return code ? code : INVALID;
     }
-    if (cell == 0 && cuMemAlloc_v2(&cell, 4) == 0) {
-        blocks[n_blocks - 1].live = 2; /* the module's, not the test's */
-        memcpy(within(cell, 4), &value, 4);
-    }
-    *at = cell;
-    *bytes = 4;
+    f->allowed = value;
     return 0;
 }
-API int cuFuncSetAttribute(void *function, int attribute, int value) {
-    allowed[(uintptr_t)function - 0x4000] = value;
-    return current() && attribute == 8 && value <= 232448 ? note("cuFuncSetAttribute", " %d", value)
-                                                          : INVALID;
-}
-API int cuFuncGetAttribute(int *value, int attribute, void *function) {
+API int cuFuncGetAttribute(int *value, int attribute, void *handle) {
+    const int code = needs_device(note("cuFuncGetAttribute", " %p", handle));
     *value = spills[0];
     memmove(spills, spills + 1, 3 * sizeof *spills);
-    return current() && attribute == 3 ? note("cuFuncGetAttribute", " %p", function) : INVALID;
+    return code ? code : attribute == 3 ? 0 : INVALID;
 }
 API int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                        unsigned by, unsigned bz, unsigned shared, void *stream, void **params,
                        void **extra) {
-    const uintptr_t which = (uintptr_t)function - 0x4000;
-    const int code = note("cuLaunchKernel", " %u stream %p", gx, stream);
-    if (code || !current()) {
-        return code ? code : NO_CONTEXT;
-    }
-    if (which >= FUNCTIONS || !params || extra || gy != 1 || gz != 1 || by != 1 || bz != 1 ||
-        gx == 0 || bx > 1024 || (int)shared > allowed[which]) {
-        return INVALID;
-    }
-    last = (fake_launch){
-        .grid = gx, .block = bx, .shared = shared, .stream = stream, .count = last.count + 1};
-    snprintf(last.kernel, sizeof last.kernel, "%s", functions[which]);
-    memcpy(last.params, params[0], sizeof last.params);
-    return 0;
+    return call_launch("cuLaunchKernel", function, (unsigned[]){gx, gy, gz},
+                       (unsigned[]){bx, by, bz}, shared, stream, params, extra);
 }
 
 /* -- NVRTC ------------------------------------------------------------------------------------- */
-
-static const char code[] = "fakecode";
 
 API int nvrtcVersion(int *major, int *minor) {
     *major = 13;
     *minor = 99;
     return 0;
 }
-API int nvrtcCreateProgram(void **program, const char *text, const char *name, int n,
+API int nvrtcCreateProgram(void **to, const char *text, const char *name, int n,
                            const char *const *texts, const char *const *names) {
-    (void)texts;
-    (void)names;
-    *program = (void *)0x5000;
-    return note("nvrtcCreateProgram", " %s %zu %d", name, strlen(text), n);
+    return rtc_create("nvrtcCreateProgram", to, text, name, n, texts, names);
 }
-API int nvrtcDestroyProgram(void **program) {
-    *program = NULL;
-    return 0;
+API int nvrtcDestroyProgram(void **to) {
+    *to = NULL;
+    return rtc_destroy();
 }
-API int nvrtcCompileProgram(void *program, int n, const char *const *options) {
-    (void)program;
-    return note("nvrtcCompileProgram", " %d %s", n, options[0]);
+API int nvrtcCompileProgram(void *of, int n, const char *const *options) {
+    (void)of;
+    return rtc_compile("nvrtcCompileProgram", n, options);
 }
-API int nvrtcGetProgramLogSize(void *program, size_t *n) {
-    (void)program;
+API int nvrtcGetProgramLogSize(void *of, size_t *n) {
+    (void)of;
     *n = 1;
     return 0;
 }
-API int nvrtcGetProgramLog(void *program, char *text) {
-    (void)program;
+API int nvrtcGetProgramLog(void *of, char *text) {
+    (void)of;
     *text = 0;
     return 0;
 }
-API int nvrtcGetCUBINSize(void *program, size_t *n) {
-    (void)program;
-    *n = sizeof code;
+API int nvrtcGetCUBINSize(void *of, size_t *n) {
+    (void)of;
+    *n = program.bytes;
     return 0;
 }
-API int nvrtcGetCUBIN(void *program, char *to) {
-    (void)program;
-    memcpy(to, code, sizeof code);
+API int nvrtcGetCUBIN(void *of, char *to) {
+    (void)of;
+    memcpy(to, program.code, program.bytes);
     return 0;
 }
 API const char *nvrtcGetErrorString(int error) {

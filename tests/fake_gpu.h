@@ -1,0 +1,550 @@
+/* fake_gpu.h: the chip behind a look-alike of a GPU's driver, for tests on machines without a GPU.
+
+   Who includes it: fake_cuda.c and fake_hip.c, which give it one maker's entry points. What it is
+   strict about:
+
+       memory     a device address cannot be read or written by the host: it is a page of `space`,
+                  closed; `shadow` is a second mapping of the same memory, which copies use. Copies
+                  must lie within one live block
+       contexts   what needs the device must find it current
+       order      kernels and copies within the device happen as late as is allowed: when a stream
+                  or the device is waited for, or the host takes part in a copy. Streams take turns
+                  then, the youngest first. Stream NULL and every other one wait for each other
+       launches   one parameter, by address, copied by the call; a known function; as much shared
+                  memory as it was allowed
+
+   Without an emulator (fake_emulate) kernels have fixed names and do nothing; with one, compilers
+   make emulated kernels, and a launch runs them while `space` is open. Every call is written to a
+   log. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define API __attribute__((visibility("default")))
+/* Both makers' numbers. */
+enum { INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT_FOUND = 500,
+       ILLEGAL_ADDRESS = 700 };
+enum { MOST_BLOCKS = 4096, LOG = 1 << 16, SPACE_BITS = 36, PARAMS = 4096, MOST_QUEUED = 1024 };
+enum { MOST_FUNCTIONS = 256, MOST_MODULES = 256, FUNCTION = 0x4000, MODULE = 0x3000 };
+
+/* Does the calling thread have the device current? Of the file that includes this one. */
+static int current(void);
+static int current_device(void);
+
+/* -- What a test reads and sets ---------------------------------------------------------------- */
+
+typedef struct fake_launch {
+    char kernel[48];
+    unsigned grid, block, shared;
+    void *stream;
+    unsigned char params[PARAMS];
+    int count;
+} fake_launch;
+
+/* A model of the chip; `device` is the driver's number of it. Answers 0, or an error's number. */
+typedef struct fake_emulator {
+    size_t params; /* bytes of the kernels' parameter */
+    int (*compile)(const char *entry, int files, const char *const *names, const char *const *texts,
+                   int options, const char *const *option, void **code, size_t *bytes);
+    void *(*load)(int device, const void *code);
+    void (*unload)(int device, void *module);
+    int (*number)(int device, void *module, const char *name, int32_t *value);
+    int (*launch)(int device, void *module, const char *kernel, unsigned blocks, unsigned threads,
+                  unsigned shared, const void *params);
+} fake_emulator;
+
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static char log_text[LOG];
+static size_t log_at;
+static fake_launch last;
+static int spills[4]; /* what the next kernels that are asked about spill */
+static char fail_name[64];
+static int fail_code, broken;
+static const fake_emulator *emulator;
+static size_t room = (size_t)1 << SPACE_BITS; /* bytes that the device has */
+
+API const char *fake_log(void) {
+    return log_text;
+}
+API void fake_clear(void) {
+    log_text[log_at = 0] = 0;
+}
+API const fake_launch *fake_last(void) {
+    return &last;
+}
+/* The next call of that name answers `code`. */
+API void fake_fail(const char *name, int code) {
+    snprintf(fail_name, sizeof fail_name, "%s", name);
+    fail_code = code;
+}
+/* Every call that needs the device answers `code` from now on, as after an illegal access or when
+   the device is lost; 0: it works again. */
+API void fake_break(int code) {
+    broken = code;
+}
+/* What the next kernel spills, the one after it, and so on; the rest nothing. */
+API void fake_spills(int a, int b, int c) {
+    memcpy(spills, (int[]){a, b, c, 0}, sizeof spills);
+}
+API void fake_emulate(const fake_emulator *e) {
+    emulator = e;
+}
+
+/* Writes a line and returns what the call is to answer at once, or 0. */
+static int note(const char *name, const char *format, ...) {
+    va_list values;
+    int code = 0;
+    pthread_mutex_lock(&log_lock);
+    if (log_at > LOG - 512) {
+        log_at = 0;
+    }
+    log_at += (size_t)sprintf(log_text + log_at, "%s", name);
+    va_start(values, format);
+    log_at += (size_t)vsnprintf(log_text + log_at, 300, format, values);
+    va_end(values);
+    log_at += (size_t)sprintf(log_text + log_at, "\n");
+    if (strcmp(fail_name, name) == 0) {
+        fail_name[0] = 0;
+        code = fail_code;
+    }
+    pthread_mutex_unlock(&log_lock);
+    return code;
+}
+
+/* The same of a call that needs the device: `code` is note's. */
+static int needs_device(int code) {
+    return code ? code : !current() ? NO_CONTEXT : broken;
+}
+
+static int number(const char *variable, int otherwise) {
+    const char *const text = getenv(variable);
+    return text ? atoi(text) : otherwise;
+}
+
+static const char *error_word(int code) {
+    return code == NO_MEMORY         ? "OUT_OF_MEMORY"
+           : code == NO_CONTEXT      ? "INVALID_CONTEXT"
+           : code == NO_DEVICE       ? "NO_DEVICE"
+           : code == ILLEGAL_ADDRESS ? "ILLEGAL_ADDRESS"
+           : code == NOT_FOUND       ? "NOT_FOUND"
+                                     : "INVALID_VALUE";
+}
+
+/* -- Memory ------------------------------------------------------------------------------------ */
+
+static pthread_mutex_t chip_lock = PTHREAD_MUTEX_INITIALIZER; /* of all below */
+static struct {
+    uint64_t at;
+    size_t bytes;
+    int live; /* 2: a module's */
+} blocks[MOST_BLOCKS];
+static int n_blocks;
+static char *space, *shadow; /* device addresses; what they stand for */
+static size_t used;
+
+static void begin(void) {
+    const size_t all = (size_t)1 << SPACE_BITS;
+    const int file = memfd_create("fake_gpu", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, (off_t)all) != 0) {
+        abort();
+    }
+    space = mmap(NULL, all, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    shadow = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    close(file);
+}
+
+/* The shadow of a range within one live block, or NULL. */
+static char *within(uint64_t at, size_t bytes) {
+    for (int i = n_blocks; i-- > 0;) {
+        const uint64_t from = blocks[i].at;
+        if (blocks[i].live && at >= from && at + bytes <= from + blocks[i].bytes) {
+            return shadow + (at - (uint64_t)(uintptr_t)space);
+        }
+    }
+    return NULL;
+}
+
+API int fake_live(void) {
+    int live = 0;
+    for (int i = 0; i < n_blocks; i++) {
+        live += blocks[i].live == 1;
+    }
+    return live;
+}
+/* The device has so many bytes more than it has given; 0: as many as addresses allow. */
+API void fake_room(size_t bytes) {
+    room = bytes ? used + bytes : (size_t)1 << SPACE_BITS;
+}
+
+static int take(uint64_t *at, size_t bytes, int whose) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, begin);
+    if (n_blocks == MOST_BLOCKS || bytes > room || used > room - bytes) {
+        return NO_MEMORY;
+    }
+    *at = (uint64_t)(uintptr_t)space + used;
+    memset(shadow + used, 0x5a, bytes < 4096 ? bytes : 4096);
+    blocks[n_blocks].at = *at;
+    blocks[n_blocks].bytes = bytes;
+    blocks[n_blocks++].live = whose;
+    used += (bytes + 511) / 256 * 256; /* neighbours never touch */
+    return 0;
+}
+
+/* -- Work, in the order of streams ------------------------------------------------------------- */
+
+typedef struct function {
+    int device;
+    void *module; /* the emulator's */
+    char name[48];
+    int allowed;
+} function;
+static function functions[MOST_FUNCTIONS];
+static int n_functions;
+
+typedef struct work {
+    void *stream;
+    const function *function; /* NULL: a copy */
+    unsigned blocks, threads, shared;
+    unsigned char params[PARAMS];
+    uint64_t to, from;
+    size_t bytes;
+} work;
+static work queue[MOST_QUEUED];
+static int n_queued;
+
+static int run_copy(const work *w) {
+    char *const to = within(w->to, w->bytes), *const from = within(w->from, w->bytes);
+    if (to && from) {
+        memcpy(to, from, w->bytes);
+    }
+    return to && from ? 0 : ILLEGAL_ADDRESS;
+}
+
+static int run_one(const work *w) {
+    if (!w->function) {
+        return run_copy(w);
+    }
+    if (!emulator) {
+        return 0;
+    }
+    mprotect(space, used, PROT_READ | PROT_WRITE);
+    const int code = emulator->launch(w->function->device, w->function->module, w->function->name,
+                                      w->blocks, w->threads, w->shared, w->params);
+    mprotect(space, used, PROT_NONE);
+    return code;
+}
+
+/* Runs and forgets what is queued in [first, end) on `stream`, or on all streams, the youngest one
+   first. Returns how many are gone. */
+static int run_some(int first, int end, const void *stream, int all) {
+    int gone = 0;
+    for (int i = end; i-- > first;) {
+        void *const turn = queue[i].stream;
+        if (queue[i].bytes == SIZE_MAX || (!all && turn != stream)) {
+            continue;
+        }
+        for (int j = first; j <= i; j++) {
+            if (queue[j].stream == turn && queue[j].bytes != SIZE_MAX) {
+                const int code = run_one(&queue[j]);
+                broken = broken ? broken : code;
+                queue[j].bytes = SIZE_MAX; /* done */
+            }
+        }
+    }
+    int to = first;
+    for (int i = first; i < n_queued; i++) {
+        if (queue[i].bytes == SIZE_MAX) {
+            gone++;
+        } else {
+            queue[to++] = queue[i];
+        }
+    }
+    n_queued = to;
+    return gone;
+}
+
+/* All that was queued up to the one at `end`, in parts that NULL's work divides. */
+static void run_until(int end) {
+    while (end > 0) {
+        int part = 0;
+        while (part < end && queue[part].stream) {
+            part++;
+        }
+        part = part == 0 ? 1 : part;
+        run_some(0, part, NULL, 1);
+        end -= part;
+    }
+}
+
+/* What must have happened when `stream` has come to its end. */
+static void finish(const void *stream) {
+    int end = n_queued;
+    while (end > 0 && stream && queue[end - 1].stream != stream) {
+        end--;
+    }
+    int null = end;
+    while (null > 0 && queue[null - 1].stream) {
+        null--;
+    }
+    run_until(stream ? null : end);
+    if (stream) {
+        run_some(0, end - null, stream, 0);
+    }
+}
+
+static int enqueue(const work *w) {
+    if (n_queued == MOST_QUEUED) {
+        finish(NULL);
+    }
+    queue[n_queued++] = *w;
+    return 0;
+}
+
+/* -- Calls that both makers have --------------------------------------------------------------- */
+
+static int call_alloc(const char *name, uint64_t *at, size_t bytes) {
+    const int code = needs_device(note(name, " %zu", bytes));
+    pthread_mutex_lock(&chip_lock);
+    const int taken = code ? code : take(at, bytes, 1);
+    pthread_mutex_unlock(&chip_lock);
+    return taken;
+}
+
+static int call_free(const char *name, uint64_t at) {
+    int code = needs_device(note(name, ""));
+    pthread_mutex_lock(&chip_lock);
+    if (code == 0) {
+        finish(NULL); /* a driver waits for the device first */
+        code = INVALID;
+    }
+    for (int i = 0; i < n_blocks && code == INVALID; i++) {
+        if (blocks[i].live == 1 && blocks[i].at == at) {
+            blocks[i].live = 0;
+            code = 0;
+        }
+    }
+    pthread_mutex_unlock(&chip_lock);
+    return code;
+}
+
+static int call_wait(const char *name) {
+    const int code = needs_device(note(name, ""));
+    pthread_mutex_lock(&chip_lock);
+    if (code == 0) {
+        finish(NULL);
+    }
+    pthread_mutex_unlock(&chip_lock);
+    return code ? code : broken;
+}
+
+static int call_stream_sync(const char *name, void *stream) {
+    const int code = needs_device(note(name, " %p", stream));
+    pthread_mutex_lock(&chip_lock);
+    if (code == 0) {
+        finish(stream);
+    }
+    pthread_mutex_unlock(&chip_lock);
+    return code ? code : broken;
+}
+
+/* Rows between host and device, in stream order; the host is a side, so it happens now. */
+static int call_host_rows(int code, int to_device, uint64_t far, size_t far_pitch, char *near,
+                          size_t near_pitch, size_t bytes, size_t rows, void *stream) {
+    code = needs_device(code);
+    pthread_mutex_lock(&chip_lock);
+    if (code == 0) {
+        finish(stream);
+    }
+    for (size_t row = 0; row < rows && code == 0; row++) {
+        char *const at = within(far + row * far_pitch, bytes);
+        code = at ? 0 : INVALID;
+        if (at) {
+            memcpy(to_device ? at : near + row * near_pitch,
+                   to_device ? near + row * near_pitch : at, bytes);
+        }
+    }
+    pthread_mutex_unlock(&chip_lock);
+    return code;
+}
+
+static int call_within_rows(int code, uint64_t to, size_t to_pitch, uint64_t from,
+                            size_t from_pitch, size_t bytes, size_t rows, void *stream) {
+    code = needs_device(code);
+    pthread_mutex_lock(&chip_lock);
+    for (size_t row = 0; row < rows && code == 0; row++) {
+        const work w = {.stream = stream, .bytes = bytes, .to = to + row * to_pitch,
+                        .from = from + row * from_pitch};
+        code = within(w.to, bytes) && within(w.from, bytes) ? enqueue(&w) : INVALID;
+    }
+    pthread_mutex_unlock(&chip_lock);
+    return code;
+}
+
+/* -- Code -------------------------------------------------------------------------------------- */
+
+static struct {
+    int device;
+    void *module; /* the emulator's */
+    uint64_t cell;
+} modules[MOST_MODULES];
+static int n_modules;
+static const char *const fixed[] = {"one", "two", "attn_fwd", "attn_combine", "attn_clear"};
+
+static int call_load(const char *name, void **module, const void *code) {
+    const int failed = needs_device(note(name, " %.8s", emulator ? "code" : (const char *)code));
+    if (failed || n_modules == MOST_MODULES) {
+        return failed ? failed : NO_MEMORY;
+    }
+    const int which = n_modules++;
+    modules[which].device = current_device();
+    modules[which].module = emulator ? emulator->load(current_device(), code) : NULL;
+    *module = (void *)(uintptr_t)(MODULE + which);
+    return emulator && !modules[which].module ? INVALID : 0;
+}
+
+static int call_unload(const char *name, const void *module) {
+    const uintptr_t which = (uintptr_t)module - MODULE;
+    const int failed = needs_device(note(name, " %p", module));
+    if (failed || which >= (uintptr_t)n_modules) {
+        return failed ? failed : INVALID;
+    }
+    pthread_mutex_lock(&chip_lock);
+    finish(NULL);
+    pthread_mutex_unlock(&chip_lock);
+    if (emulator && modules[which].module) {
+        emulator->unload(modules[which].device, modules[which].module);
+        modules[which].module = NULL;
+    }
+    return 0;
+}
+
+static int has_function(const char *name) {
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
+        if (strcmp(fixed[i], name) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int call_function(const char *call, void **at, const void *module, const char *name) {
+    const uintptr_t which = (uintptr_t)module - MODULE;
+    const int failed = needs_device(note(call, " %p %s", module, name));
+    if (failed || which >= (uintptr_t)n_modules || n_functions == MOST_FUNCTIONS ||
+        !(emulator ? strncmp(name, "attn_", 5) == 0 : has_function(name))) {
+        return failed ? failed : NOT_FOUND;
+    }
+    function *const f = &functions[n_functions];
+    *f = (function){modules[which].device, modules[which].module, "", 48 << 10};
+    snprintf(f->name, sizeof f->name, "%s", name);
+    *at = (void *)(uintptr_t)(FUNCTION + n_functions++);
+    return 0;
+}
+
+static int call_global(const char *call, uint64_t *at, size_t *bytes, const void *module,
+                       const char *name) {
+    const uintptr_t which = (uintptr_t)module - MODULE;
+    int32_t value = 49152;
+    const int failed = needs_device(note(call, " %p %s", module, name));
+    if (failed || which >= (uintptr_t)n_modules) {
+        return failed ? failed : INVALID;
+    }
+    if (emulator ? emulator->number(modules[which].device, modules[which].module, name, &value) != 0
+                 : strcmp(name, "NUMBER") != 0 && strcmp(name, "attn_fwd_shared") != 0) {
+        return NOT_FOUND;
+    }
+    pthread_mutex_lock(&chip_lock);
+    const int code = modules[which].cell ? 0 : take(&modules[which].cell, 4, 2);
+    if (code == 0) {
+        memcpy(within(modules[which].cell, 4), &value, 4);
+    }
+    pthread_mutex_unlock(&chip_lock);
+    *at = modules[which].cell;
+    *bytes = 4;
+    return code;
+}
+
+static function *function_of(const void *handle) {
+    const uintptr_t which = (uintptr_t)handle - FUNCTION;
+    return which < (uintptr_t)n_functions ? &functions[which] : NULL;
+}
+
+/* A function runs where its module was loaded. */
+static int call_launch(const char *name, const void *handle, const unsigned grid[3],
+                       const unsigned block[3], unsigned shared, void *stream, void **params,
+                       void **extra) {
+    const int code = needs_device(note(name, " %u stream %p", grid[0], stream));
+    const function *const f = function_of(handle);
+    if (code) {
+        return code;
+    }
+    const int is_line = grid[0] > 0 && grid[1] == 1 && grid[2] == 1 && block[0] > 0 &&
+                        block[0] <= 1024 && block[1] == 1 && block[2] == 1;
+    if (!f || f->device != current_device() || !params || extra || !is_line ||
+        (int)shared > f->allowed) {
+        return INVALID;
+    }
+    const size_t bytes = emulator ? emulator->params : 256;
+    work w = {.stream = stream, .function = f, .blocks = grid[0], .threads = block[0],
+              .shared = shared};
+    memcpy(w.params, params[0], bytes < PARAMS ? bytes : PARAMS);
+    last = (fake_launch){.grid = grid[0], .block = block[0], .shared = shared, .stream = stream,
+                         .count = last.count + 1};
+    snprintf(last.kernel, sizeof last.kernel, "%s", f->name);
+    memcpy(last.params, w.params, sizeof last.params);
+    pthread_mutex_lock(&chip_lock);
+    enqueue(&w);
+    pthread_mutex_unlock(&chip_lock);
+    return 0;
+}
+
+/* -- Compilers: their code is no code, unless there is an emulator ----------------------------- */
+
+enum { MOST_FILES = 64 };
+static struct program {
+    char *entry, *name[MOST_FILES + 1], *text[MOST_FILES + 1];
+    int files;
+    void *code;
+    size_t bytes;
+} program; /* one at a time */
+
+static int rtc_create(const char *call, void **to, const char *text, const char *name, int n,
+                      const char *const *texts, const char *const *names) {
+    program = (struct program){.entry = strdup(name)};
+    for (int i = 0; i < n && i < MOST_FILES; i++) {
+        program.name[program.files] = strdup(names[i]);
+        program.text[program.files++] = strdup(texts[i]);
+    }
+    *to = &program;
+    return note(call, " %s %zu %d", name, strlen(text), n);
+}
+
+static int rtc_compile(const char *call, int n, const char *const *options) {
+    const int code = note(call, " %d %s", n, options[0]);
+    if (code || !emulator) {
+        program.code = strdup("fakecode");
+        program.bytes = 9;
+        return code;
+    }
+    return emulator->compile(program.entry, program.files, (const char *const *)program.name,
+                             (const char *const *)program.text, n, options, &program.code,
+                             &program.bytes);
+}
+
+static int rtc_destroy(void) {
+    for (int i = 0; i < program.files; i++) {
+        free(program.name[i]);
+        free(program.text[i]);
+    }
+    free(program.entry);
+    free(program.code);
+    program = (struct program){0};
+    return 0;
+}

@@ -1,0 +1,197 @@
+// fake_gpu_test.h: a look-alike of a GPU's driver in a test: built by cc, found by the library, and
+// with the emulator as its chip.
+//
+// Who includes it: hip_test.cc and fault_test.cc. What the library hands to the look-alike's
+// compiler becomes an emulated kernel: the texts that chips and emulator have in common are those
+// handed over, the others (the instructions) are the emulator's.
+#ifndef ATTN_FAKE_GPU_TEST_H
+#define ATTN_FAKE_GPU_TEST_H
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+
+extern "C" {
+#include "emu/emu_driver.h"
+#include "gpu_params.h"
+#include "jit.h"
+}
+
+namespace fake {
+
+// As fake_gpu.h has them.
+struct Launch {
+    char kernel[48];
+    unsigned grid, block, shared;
+    void *stream;
+    unsigned char params[4096];
+    int count;
+};
+struct Emulator {
+    size_t params;
+    int (*compile)(const char *, int, const char *const *, const char *const *, int,
+                   const char *const *, void **, size_t *);
+    void *(*load)(int, const void *);
+    void (*unload)(int, void *);
+    int (*number)(int, void *, const char *, int32_t *);
+    int (*launch)(int, void *, const char *, unsigned, unsigned, unsigned, const void *);
+};
+enum { INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, ILLEGAL_ADDRESS = 700 };
+
+// -- The emulator as the chip of device 0 and 1 --------------------------------------------------
+
+inline attn__chip *chip_of(const std::string &name) {
+    static std::map<std::string, attn__chip *> open;
+    if (!open[name] && attn__emu.open(("emu:" + name).c_str(), &open[name]) < 0) {
+        abort();
+    }
+    return open[name];
+}
+inline const char *&name_of(int device) {
+    static const char *names[2] = {"gfx942", "gfx90a"};
+    return names[device];
+}
+
+inline bool is_emulators_own(const char *name) {
+    for (int i = 0; i < attn__n_kernel_files; i++) {
+        if (std::strcmp(attn__kernel_files[i].file.name, name) == 0 &&
+            attn__kernel_files[i].who == FOR_EMULATED) {
+            return true;
+        }
+    }
+    return false;
+}
+inline bool is_chips_own(const char *name) {
+    for (int i = 0; i < attn__n_kernel_files; i++) {
+        if (std::strcmp(attn__kernel_files[i].file.name, name) == 0 &&
+            attn__kernel_files[i].who != FOR_CHIPS) {
+            return false;
+        }
+    }
+    return true;
+}
+
+inline int compile(const char *entry, int files, const char *const *names,
+                   const char *const *texts, int options, const char *const *option, void **code,
+                   size_t *bytes) {
+    const char *const arch = std::strchr(option[0], '=');
+    static attn__job job;
+    if (!arch) {
+        return INVALID;
+    }
+    attn__job_begin(&job, attn__emu.target(chip_of(arch + 1)), entry);
+    int own = 0;
+    for (int i = 0; i < job.n_files; i++) { // those of the emulator alone stay
+        if (is_emulators_own(job.file[i].name)) {
+            job.file[own++] = job.file[i];
+        }
+    }
+    job.n_files = own;
+    for (int i = 0; i < files; i++) {
+        bool generated = true;
+        for (int j = 0; j < attn__n_kernel_files; j++) {
+            generated &= std::strcmp(attn__kernel_files[j].file.name, names[i]) != 0;
+        }
+        if (!is_emulators_own(names[i]) && (generated || !is_chips_own(names[i]))) {
+            job.file[job.n_files++] = {names[i], texts[i]};
+        }
+    }
+    for (int i = 0; i < options; i++) {
+        if (std::strncmp(option[i], "-D", 2) == 0) {
+            snprintf(job.define[job.n_defines++], ATTN__DEFINE, "%s", option[i] + 2);
+        }
+    }
+    return attn__cc.compile(&job, code, bytes) < 0 ? INVALID : 0;
+}
+
+inline void *load(int device, const void *code) {
+    Elf64_Ehdr head;
+    attn__module *module = nullptr;
+    std::memcpy(&head, code, sizeof head);
+    const size_t bytes = head.e_shoff + size_t{head.e_shnum} * head.e_shentsize;
+    if (std::memcmp(head.e_ident, ELFMAG, 4) != 0 ||
+        attn__emu.load(chip_of(name_of(device)), code, bytes, &module) < 0) {
+        return nullptr;
+    }
+    return module;
+}
+inline void unload(int device, void *module) {
+    attn__emu.unload(chip_of(name_of(device)), static_cast<attn__module *>(module));
+}
+inline int number(int device, void *module, const char *name, int32_t *value) {
+    return attn__emu.number(chip_of(name_of(device)), static_cast<attn__module *>(module), name,
+                            value) < 0
+               ? INVALID
+               : 0;
+}
+inline int launch(int device, void *module, const char *kernel, unsigned blocks, unsigned threads,
+                  unsigned shared, const void *params) {
+    return attn__emu.launch(chip_of(name_of(device)), static_cast<attn__module *>(module), kernel,
+                            blocks, static_cast<int>(threads), static_cast<int>(shared), params,
+                            sizeof(attn_params), nullptr) < 0
+               ? ILLEGAL_ADDRESS
+               : 0;
+}
+inline const Emulator emulator = {sizeof(attn_params), compile, load, unload, number, launch};
+
+// -- The library ---------------------------------------------------------------------------------
+
+struct Library {
+    std::string folder, path;
+    const char *(*log)();
+    void (*clear)();
+    const Launch *(*last)();
+    void (*fail)(const char *, int);
+    void (*stop)(int);      // fake_break
+    void (*room)(size_t);   // fake_room
+    void (*emulate)(const Emulator *);
+    int (*live)();
+
+    // source: tests/fake_hip.c; the variables that lead to it.
+    Library(const char *source, const char *driver, const char *compiler) {
+        const char *const given = std::getenv("TEST_TMPDIR");
+        folder = std::string(given ? given : "/tmp") + "/attn_fake_XXXXXX";
+        if (!mkdtemp(&folder[0])) {
+            abort();
+        }
+        path = folder + "/libfake.so";
+        const std::string cc =
+            std::string("cc -std=c11 -O1 -shared -fPIC ") + source + " -lpthread -o " + path;
+        if (std::system(cc.c_str()) != 0) {
+            abort();
+        }
+        setenv(driver, path.c_str(), 1);
+        setenv(compiler, path.c_str(), 1);
+        setenv("ATTN_CACHE", (folder + "/cache").c_str(), 1);
+        void *const library = dlopen(path.c_str(), RTLD_NOW);
+        const auto find = [&](auto &to, const char *name) {
+            to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(dlsym(library, name));
+            if (!to) {
+                abort();
+            }
+        };
+        find(log, "fake_log");
+        find(clear, "fake_clear");
+        find(last, "fake_last");
+        find(fail, "fake_fail");
+        find(stop, "fake_break");
+        find(room, "fake_room");
+        find(emulate, "fake_emulate");
+        find(live, "fake_live");
+    }
+    ~Library() {
+        if (std::system(("rm -r " + folder).c_str()) != 0) {
+            std::fprintf(stderr, "a temporary folder stays\n");
+        }
+    }
+    Library(const Library &) = delete;
+};
+
+} // namespace fake
+
+#endif

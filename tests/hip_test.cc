@@ -1,0 +1,273 @@
+// hip_test.cc: the path of AMD's chips, from the driver's table to results, against a look-alike of
+// HIP's library (fake_hip.c) whose kernels the emulator runs. It is built here by cc.
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+#else
+#include <catch2/catch.hpp>
+#endif
+
+#include "fake_gpu_test.h"
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace {
+
+const fake::Library &hip() {
+    static const fake::Library library("tests/fake_hip.c", "ATTN_HIP", "ATTN_HIPRTC");
+    library.emulate(&fake::emulator);
+    return library;
+}
+
+struct Device {
+    attn_device *d = nullptr;
+    explicit Device(const char *name) {
+        hip();
+        const int status = attn_device_open(name, nullptr, &d);
+        INFO(attn_error());
+        REQUIRE(status == ATTN_OK);
+    }
+    ~Device() { attn_device_release(d); }
+    Device(const Device &) = delete;
+};
+
+// A compact tensor in the memory of a device; random if it has a seed.
+struct Tensor {
+    attn_device *d;
+    std::vector<int64_t> shape;
+    attn_tensor t{};
+    Tensor(const Device &on, int type, std::vector<int64_t> n, uint64_t seed = 0)
+        : d(on.d), shape(std::move(n)) {
+        int64_t count = 1;
+        for (const int64_t extent : shape) {
+            count *= extent;
+        }
+        REQUIRE(attn_buffer_new(d, uint64_t(count * attn__type_bytes(type)), &t.data) == ATTN_OK);
+        t.ndim = static_cast<int32_t>(shape.size());
+        t.dtype = {static_cast<uint8_t>(type & 255), static_cast<uint8_t>(type >> 8), 1};
+        t.shape = shape.data();
+        if (seed) {
+            REQUIRE(attn_random(d, &t, ATTN_NORMAL, seed, nullptr) == ATTN_OK);
+        }
+    }
+    ~Tensor() { attn_buffer_release(d, t.data); }
+    Tensor(const Tensor &) = delete;
+    // Its elements, by a copy on `stream`.
+    std::vector<float> read(void *stream = nullptr) {
+        int64_t count = 1;
+        for (const int64_t extent : shape) {
+            count *= extent;
+        }
+        std::vector<float> out(static_cast<size_t>(count));
+        attn_tensor here = t;
+        here.data = out.data();
+        here.device = {1, 0};
+        here.dtype = {2, 32, 1};
+        here.strides = nullptr;
+        const int status = attn_tensor_copy(d, &here, &t, stream);
+        INFO(attn_error());
+        REQUIRE(status == ATTN_OK);
+        return out;
+    }
+};
+
+// B 2, H 4, HK 2, 40 rows and 52 keys of D 24, causal with slopes from a tensor.
+struct Call {
+    Tensor q, k, v, o, lse, slopes;
+    attn_capture capture{};
+    attn_call c{};
+    attn_variant *variant = nullptr;
+    attn_plan *plan = nullptr;
+    void *workspace = nullptr;
+    attn_device *d;
+    Call(const Device &on, int type)
+        : q(on, type, {2, 4, 40, 24}, 1), k(on, type, {2, 2, 52, 24}, 2),
+          v(on, type, {2, 2, 52, 24}, 3), o(on, type, {2, 4, 40, 24}),
+          lse(on, ATTN_F32, {2, 4, 40}), slopes(on, ATTN_F32, {4}, 4), d(on.d) {
+        attn_plan_info info = {};
+        info.size = sizeof info;
+        capture.name = "slopes";
+        capture.value = &slopes.t;
+        c.size = sizeof c;
+        c.q = &q.t;
+        c.k = &k.t;
+        c.v = &v.t;
+        c.o = &o.t;
+        c.lse = &lse.t;
+        c.captures = &capture;
+        c.n_captures = 1;
+        REQUIRE(attn_variant_parse("f32 slopes[1]; k <= q ? s - slopes[h] * (q - k) : -inf",
+                                   &variant) == ATTN_OK);
+        const int status = attn_plan_new(d, ATTN_FORWARD, &c, variant, &plan);
+        INFO(attn_error());
+        REQUIRE(status == ATTN_OK);
+        REQUIRE(attn_plan_query(plan, &info) == ATTN_OK);
+        REQUIRE(attn_buffer_new(d, info.workspace, &workspace) == ATTN_OK);
+    }
+    ~Call() {
+        attn_buffer_release(d, workspace);
+        attn_plan_release(plan);
+        attn_variant_release(variant);
+    }
+    Call(const Call &) = delete;
+    void run(void *stream) {
+        const int status = attn_run(plan, &c, workspace, stream);
+        INFO(attn_error());
+        REQUIRE(status == ATTN_OK);
+    }
+};
+
+double distance(const std::vector<float> &a, const std::vector<float> &b) {
+    double most = 0;
+    REQUIRE(a.size() == b.size());
+    for (size_t i = 0; i < a.size(); i++) {
+        const double d = std::abs(double{a[i]} - double{b[i]});
+        most = d >= most || d != d ? d : most; // NaN counts
+    }
+    return most;
+}
+
+int (*set_device)(int);
+int (*get_device)(int *);
+
+void find_device_calls() {
+    void *const library = dlopen(hip().path.c_str(), RTLD_NOW);
+    set_device = reinterpret_cast<int (*)(int)>(dlsym(library, "hipSetDevice"));
+    get_device = reinterpret_cast<int (*)(int *)>(dlsym(library, "hipGetDevice"));
+    REQUIRE(set_device);
+    REQUIRE(get_device);
+}
+
+} // namespace
+
+TEST_CASE("HIP's devices, and what a chip has is read") {
+    hip();
+    attn_device_info list[8];
+    REQUIRE(attn__hip.list(list, 8) == 3);
+    CHECK(std::string(list[0].name) == "hip:0");
+    CHECK(std::string(list[0].arch) == "Fake Instinct 0 (gfx942)");
+    CHECK(std::string(list[1].arch) == "Fake Instinct 1 (gfx90a)");
+    CHECK(list[0].kind == 10);
+    CHECK(std::string(list[1].missing).empty());
+    CHECK(std::string(list[2].missing).find("gfx1100") != std::string::npos);
+    attn_device *d;
+    CHECK(attn_device_open("hip:2", nullptr, &d) == ATTN_DEVICE);
+    attn__chip *chip;
+    const auto xcds = [&](const char *told, const char *name) {
+        setenv("FAKE_HIP_XCCS", told, 1);
+        REQUIRE(attn__hip.open(name, &chip) == ATTN_OK);
+        const int n = attn__hip.target(chip)->xcds;
+        attn__hip.close(chip);
+        unsetenv("FAKE_HIP_XCCS");
+        return n;
+    };
+    CHECK(xcds("2", "hip:0") == 2);
+    CHECK(xcds("-1", "hip:0") == 8); // an older driver
+    CHECK(xcds("8", "hip:1") == 1);
+    REQUIRE(attn__hip.open("hip:1", &chip) == ATTN_OK);
+    CHECK(attn__hip.target(chip)->units == 104);
+    CHECK(std::string(attn__hip.target(chip)->name) == "gfx90a");
+    attn__hip.close(chip);
+}
+
+TEST_CASE("a forward pass by HIP's calls has the host's result") {
+    find_device_calls();
+    Device host("cpu");
+    const struct {
+        const char *name;
+        int type;
+    } rows[] = {{"hip:0", ATTN_BF16}, {"hip:1", ATTN_F16}};
+    for (const auto &row : rows) {
+        INFO(row.name);
+        Device on(row.name);
+        void *stream, *other;
+        REQUIRE(attn_stream_new(on.d, &stream) == ATTN_OK);
+        REQUIRE(attn_stream_new(on.d, &other) == ATTN_OK);
+        REQUIRE(set_device(2) == 0);
+        Call want(host, row.type), got(on, row.type);
+        want.run(nullptr);
+        const int before = hip().last()->count;
+        hip().clear();
+        got.run(stream);
+        const std::string log = hip().log(); // launches, and nothing that waits
+        CHECK(hip().last()->count > before);
+        CHECK(hip().last()->stream == stream);
+        for (const char *const word : {"Synchronize", "Malloc", "Free", "Memcpy", "ModuleLoad"}) {
+            INFO(word);
+            CHECK(log.find(word) == std::string::npos);
+        }
+        CHECK(log.find("hipModuleLaunchKernel") != std::string::npos);
+        // A stream that was not waited for tells nothing of another one's work; its own end does.
+        REQUIRE(attn_stream_sync(on.d, other) == ATTN_OK);
+        const float unwritten = got.o.read(other)[0];
+        CHECK(std::abs(double{unwritten} - double{want.o.read()[0]}) > 1);
+        CHECK(distance(got.o.read(stream), want.o.read()) < 0.02);
+        CHECK(distance(got.lse.read(), want.lse.read()) < 0.01);
+        int device = -1;
+        CHECK(get_device(&device) == 0);
+        CHECK(device == 2);
+        attn_stream_release(on.d, stream);
+        attn_stream_release(on.d, other);
+    }
+}
+
+TEST_CASE("a run's results are there for a copy on the stream NULL") {
+    Device on("hip:0");
+    Call call(on, ATTN_BF16);
+    void *stream;
+    REQUIRE(attn_stream_new(on.d, &stream) == ATTN_OK);
+    call.run(stream);
+    const std::vector<float> first = call.o.read(); // NULL waits for the others
+    CHECK(std::abs(first[0]) < 10);
+    call.run(stream);
+    CHECK(call.o.read() == first);
+    attn_stream_release(on.d, stream);
+}
+
+TEST_CASE("compiled code is found again, in any process") {
+    Device on("hip:0");
+    hip().clear();
+    { const Call call(on, ATTN_BF16); }
+    // The child that compiles has a log of its own, so a cache is told by the time.
+    const auto begin = std::chrono::steady_clock::now();
+    { const Call call(on, ATTN_BF16); }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    CHECK(took.count() < 0.5);
+}
+
+TEST_CASE("hipRTC may hang or end") {
+    hip();
+    auto job = std::make_unique<attn__job>();
+    attn__job_begin(job.get(), attn__target_find("gfx942"), "attn_fwd.hip");
+    void *code = nullptr;
+    size_t n = 0;
+    setenv("FAKE_HIPRTC", "hang", 1);
+    setenv("ATTN_COMPILE_SECONDS", "1", 1);
+    CHECK(attn__hiprtc.compile(job.get(), &code, &n) == ATTN_DRIVER);
+    CHECK(std::string(attn_error()).find("in 1 seconds") != std::string::npos);
+    setenv("FAKE_HIPRTC", "end", 1);
+    CHECK(attn__hiprtc.compile(job.get(), &code, &n) == ATTN_DRIVER);
+    CHECK(std::string(attn_error()).find("ended while it compiled") != std::string::npos);
+    CHECK(code == nullptr);
+    unsetenv("FAKE_HIPRTC");
+    unsetenv("ATTN_COMPILE_SECONDS");
+}
+
+TEST_CASE("rows of memory by HIP's copies") {
+    Device on("hip:1"), host("cpu");
+    Tensor from(host, ATTN_F32, {6, 5, 8}, 7), far(on, ATTN_F32, {5, 6, 8}), also(on, ATTN_F32,
+                                                                              {5, 6, 8});
+    std::vector<int64_t> turned = {5, 6, 8}, strides = {8, 40, 1};
+    attn_tensor view = from.t;
+    view.shape = turned.data();
+    view.strides = strides.data();
+    view.device = {1, 0};
+    Tensor want(host, ATTN_F32, {5, 6, 8});
+    REQUIRE(attn_tensor_copy(host.d, &want.t, &view, nullptr) == ATTN_OK);
+    hip().clear();
+    REQUIRE(attn_tensor_copy(on.d, &far.t, &view, nullptr) == ATTN_OK);
+    CHECK(std::string(hip().log()).find("hipMemcpy2D kind 1 ") != std::string::npos);
+    REQUIRE(attn_tensor_copy(on.d, &also.t, &far.t, nullptr) == ATTN_OK);
+    CHECK(also.read() == want.read());
+}
