@@ -193,6 +193,7 @@ typedef struct attn__tile {
     uint8_t group_first[BM / LANES], group_last[BM / LANES]; /* of LANES rows, multiples of LANES */
     float own_scale[BM];
     float *dq;  /* [NQ][ldd]: sums of dq of this head, or NULL */
+    attn__ahead ahead; /* what is asked for while other things are loaded; rows 0: nothing */
     int wild_k; /* k has elements that are not finite, and dq is wanted */
     float key_scale[BN], value_scale[BN];
     int has_key_scale, has_value_scale;

@@ -95,7 +95,7 @@ static strip left_strip(attn__left a, int i, int m, int k, char *room) {
         } else {
             char columns[TILE];
             fill(columns, at + (int64_t)l * SIDE * a.col, a.col, pairs, rows);
-            attn__ops_bf16.transpose((float *)to, columns, ROW, SIDE, 0);
+            attn__ops_bf16.transpose((float *)to, columns, ROW, SIDE, 0, NULL);
         }
     }
     return in_place ? s : (strip){room, ROW, TILE, blocks, NULL};

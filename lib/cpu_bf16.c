@@ -26,17 +26,17 @@ static void ops_narrow(float *to, const float *x, int n) {
     }
 }
 
-static int ops_zip(float *to, const float *a, const float *b, int n) {
+static int ops_zip(float *to, const void *a, const void *b, int n, int64_t panel) {
     const __m512i top = _mm512_set1_epi16(0x7f80);
     __mmask32 bad = 0;
-    for (int j = 0; j < n; j += 16) {
+    for (int j = 0; j < n; j += 16, to += panel) {
         const __m256i *const x = (const __m256i *)((const char *)a + 2 * j);
         const __m256i *const y = (const __m256i *)((const char *)b + 2 * j);
         const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x));
         const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(y));
         const __m512i both = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
         bad |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(both, top), top);
-        _mm512_storeu_si512(to + j, both);
+        _mm512_storeu_si512(to, both);
     }
     return bad == 0;
 }

@@ -280,8 +280,8 @@ static void narrow_rows(attn__tile *t) {
             ops->narrow(g + e * half, t->x.dp + (i + e) * LDS, lanes);
             ops->narrow(p[e], t->x.s + (i + e) * LDS, lanes);
         }
-        ops->zip(t->x.dp + i / 2 * LDS, g, g + half, lanes);
-        ops->zip(t->x.s + i / 2 * LDS, p[0], p[1], lanes);
+        ops->zip(t->x.dp + i / 2 * LDS, g, g + half, lanes, LANES);
+        ops->zip(t->x.s + i / 2 * LDS, p[0], p[1], lanes, LANES);
     }
 }
 

@@ -65,14 +65,14 @@ void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_
     for (int j = 0; j < rows; j += ATTN__LANES, to += ld * ATTN__LANES) {
         if (direct && rows - j >= ATTN__LANES) {
             ops->transpose(to, direct + j * step, step, f32 ? columns : (int)view->n[3] / 2,
-                           !f32 && !pairs);
+                           !f32 && !pairs, &t->ahead);
             continue;
         }
         const int here = rows - j < ATTN__LANES ? rows - j : ATTN__LANES;
         (pairs ? attn__load_pairs : attn__load_rows)(t->x.strip, view, b, h, row + j, here);
         memset(t->x.strip + here * ld, 0, (size_t)(ATTN__LANES - here) * (size_t)ld * sizeof *to);
         ops->transpose(to, (const char *)t->x.strip, ld * (int64_t)sizeof *to,
-                       (columns + 3) / 4 * 4, 0);
+                       (columns + 3) / 4 * 4, 0, &t->ahead);
     }
 }
 
@@ -89,17 +89,34 @@ void attn__rows_to_panels(float *to, const float *from, int ld, int rows) {
     }
 }
 
+/* Rows 2 j, 2 j + 1 as they lie in memory, or copied beside zeros. */
+static void two_rows(attn__tile *t, const attn__view *view, int64_t b, int64_t h, int64_t row,
+                     int rows, const void *two[2]) {
+    const int64_t ld = attn__round_lanes(view->n[3]), step = view->st[2] * view->bytes;
+    const char *const direct = attn__direct(view, b, h, row, ATTN_BF16, ATTN__LANES);
+    if (direct && rows == 2) {
+        two[0] = direct;
+        two[1] = direct + step;
+    } else {
+        two[0] = t->x.strip;
+        two[1] = t->x.strip + ld / 2;
+        attn__load_pairs(t->x.strip, view, b, h, row, rows);
+        memset(t->x.strip + rows * (ld / 2), 0, (size_t)(2 - rows) * (size_t)ld * 2);
+    }
+}
+
 static int panels_of_pairs(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,
                            int64_t row, int rows) {
     const int ld = attn__round_lanes(view->n[3]), twos = (rows + 1) / 2;
-    float *const first = t->x.strip, *const second = first + ld / 2, *const both = first + ld;
     int finite = 1;
     for (int j = 0; j < twos; j++) {
-        const int here = rows - 2 * j < 2 ? 1 : 2;
-        attn__load_pairs(first, view, b, h, row + 2 * j, here);
-        memset(first + here * (ld / 2), 0, (size_t)(2 - here) * (size_t)ld * 2);
-        finite &= t->run->plan->ops->zip(both, first, second, ld);
-        to_panels(to + j * ATTN__LANES, both, ld, twos);
+        const void *two[2];
+        two_rows(t, view, b, h, row + 2 * j, rows - 2 * j < 2 ? 1 : 2, two);
+        finite &= t->run->plan->ops->zip(to + j * ATTN__LANES, two[0], two[1], ld,
+                                         (int64_t)twos * ATTN__LANES);
+        if (2 * j % ATTN__TERMS == 0) {
+            attn__ask(&t->ahead, ld / ATTN__LANES);
+        }
     }
     return finite;
 }

@@ -42,19 +42,6 @@ INLINE vf load_right(const void *b, int64_t at, const enum kind kind) {
     return (vf)(__builtin_convertvector(x, vu) << 16);
 }
 
-/* Into the second cache. */
-INLINE void ask_ahead(attn__ahead *x) {
-    for (int e = 0; e < x->lines && x->rows > 0; e++) {
-        __builtin_prefetch(x->at + x->done, 0, 2);
-        x->done += 64;
-        if (x->done >= x->row_bytes) {
-            x->done = 0;
-            x->at += x->step;
-            x->rows--;
-        }
-    }
-}
-
 /* b begins at the block's first column. ahead: NULL, or for few rows. */
 INLINE void mul_block(float *c, int c_ld, attn__left a, attn__right b, int k, enum attn__mul how,
                       const int rows, const int vecs, const enum kind kind, attn__ahead *ahead) {
@@ -67,7 +54,7 @@ INLINE void mul_block(float *c, int c_ld, attn__left a, attn__right b, int k, en
     for (int l = 0; l < k;) {
         const int stop = ahead && k - l > TERMS ? l + TERMS : k;
         if (ahead) {
-            ask_ahead(ahead);
+            attn__ask(ahead, vecs / GROUPS);
         }
         for (; l < stop; l++) {
             vf y[MOST];
@@ -172,40 +159,42 @@ static void ops_mul_pairs(float *c, int c_ld, attn__left a, attn__right b, int m
 /* -- Layout ------------------------------------------------------------------------------------ */
 
 enum { TV = VL < 8 ? VL : 8 }; /* rows that are transposed at a time */
-typedef float v4 __attribute__((vector_size(16)));
 typedef float tv __attribute__((vector_size(TV * 4)));
 typedef uint32_t tu __attribute__((vector_size(TV * 4)));
 
 #if VL >= 8
-#define BOTH(a, b)     __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7)
 #define LOW(a, b)      __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
 #define HIGH(a, b)     __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
 #define LOW_TWO(a, b)  __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
 #define HIGH_TWO(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
 #else
-#define BOTH(a, b)     (a)
 #define LOW(a, b)      __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define HIGH(a, b)     __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #define LOW_TWO(a, b)  __builtin_shufflevector(a, b, 0, 1, 4, 5)
 #define HIGH_TWO(a, b) __builtin_shufflevector(a, b, 2, 3, 6, 7)
 #endif
 
-INLINE v4 load4(const char *at) {
-    v4 x;
+/* Columns j .. j + 3 of a row, and of the row four below it. */
+INLINE tv load_rows(const char *at, int64_t step) {
+    tv x;
+#if VL >= 8 /* an insertion from memory is no shuffle */
+    const __m128 first = _mm_loadu_ps((const float *)at);
+    const __m128 second = _mm_loadu_ps((const float *)(at + 4 * step));
+    x = (tv)_mm256_insertf128_ps(_mm256_castps128_ps256(first), second, 1);
+#else
+    (void)step;
     memcpy(&x, at, sizeof x);
+#endif
     return x;
 }
 
-/* Columns j .. j + 3 of a row, and of the row four below it. */
-INLINE tv load_rows(const char *at, int64_t step) {
-    const v4 first = load4(at), second = TV > 4 ? load4(at + 4 * step) : first;
-    (void)second;
-    return BOTH(first, second);
-}
-
 /* In blocks of TV by 4: rows a b c d become columns, and with them the four rows below. */
-INLINE void transpose_all(float *to, const char *from, int64_t step, int cols, const int bf16) {
+INLINE void transpose_all(float *to, const char *from, int64_t step, int cols, const int bf16,
+                          attn__ahead *ahead) {
     for (int j = 0; j < cols; j += 4) {
+        if (j % TERMS == 0) {
+            attn__ask(ahead, 1);
+        }
         UNROLL for (int i = 0; i < ATTN__LANES; i += TV) {
             const char *const at = from + i * step + 4 * (int64_t)j;
             const tv a = load_rows(at, step), b = load_rows(at + step, step),
@@ -227,8 +216,15 @@ INLINE void transpose_all(float *to, const char *from, int64_t step, int cols, c
     }
 }
 
-static void ops_transpose(float *to, const char *from, int64_t step, int cols, int bf16) {
-    bf16 ? transpose_all(to, from, step, cols, 1) : transpose_all(to, from, step, cols, 0);
+static void ops_transpose(float *to, const char *from, int64_t step, int cols, int bf16,
+                          attn__ahead *ahead) {
+    attn__ahead here = {.rows = 0};
+    here = ahead ? *ahead : here;
+    bf16 ? transpose_all(to, from, step, cols, 1, &here)
+         : transpose_all(to, from, step, cols, 0, &here);
+    if (ahead) {
+        *ahead = here;
+    }
 }
 
 /* The table; pairs: its product of pairs of bf16. */

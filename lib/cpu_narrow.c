@@ -4,7 +4,7 @@
    Who calls it: cpu_fwd.c. Memory is what such a tile waits for, so k and v are read once, in
    order, where they lie, and the rows of all parts are multiplied together:
 
-       heads of a group   q  |row|        16 keys at a time: k, transposed in the first cache, is
+       heads of a group   q  |row|        32 keys at a time: k, transposed in the first cache, is
                              |row|        multiplied at once; then softmax of each part's rows; then
                              |row|        32 rows of v at a time, as they lie
 
@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { K_STEP = 16, V_STEP = 32 }; /* keys */
+enum { K_STEP = 32, V_STEP = 32 }; /* keys */
 
 /* Parts first..last see the tile; rows from `at`. What was, in case the tile is done again. */
 typedef struct narrow {
@@ -35,26 +35,29 @@ static int least(int a, int b) {
 static attn__ahead ahead_of(const attn__tile *t, const attn__view *view, int key, int64_t terms) {
     const int rows = key < t->seq.nk ? least(BN, t->seq.nk - key) : 0;
     const int row_bytes = (int)(view->n[3] * view->st[3] * view->bytes);
-    const int64_t lines = ((int64_t)row_bytes + 63) / 64 * rows;
+    const int at_each = (rows + ATTN__PLACES - 1) / ATTN__PLACES;
+    const int64_t lines = ((int64_t)row_bytes + 63) / 64 * at_each;
     return (attn__ahead){.at = attn__at(view, t->seq.kb, t->hk, t->seq.k_row + key),
+                         .apart = at_each * view->st[2] * view->bytes,
                          .step = view->st[2] * view->bytes,
                          .row_bytes = row_bytes,
-                         .rows = rows,
+                         .rows = at_each,
                          .lines = (int)((lines * ATTN__TERMS + terms - 1) / terms)};
 }
 
-/* Terms of sums that a product of few rows adds one after the other, nearly. */
+/* Terms of a panel's sums that a product of few rows adds one after the other, nearly; of one row
+   as many as a load has. */
 static int64_t terms_of(int rows, int columns, int k) {
-    const int64_t blocks = rows < 3 ? (columns + 63) / 64 : columns / LANES * ((rows + 5) / 6);
-    return blocks * k;
+    return (int64_t)columns / LANES * ((rows + 5) / 6) * k;
 }
 
 static void all_scores(attn__tile *t, const narrow *x) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
     const int two = plan->pairs ? 2 : 1, ld = plan->ldd / two, D = (int)(p->D + two - 1) / two;
-    const int step = x->rows == 1 ? 2 * K_STEP : K_STEP; /* one row alone: more sums at a time */
-    attn__ahead ahead = ahead_of(t, &p->v, t->c0, terms_of(x->rows, BN, D));
+    const int step = plan->pairs ? BN : K_STEP; /* pairs: a product takes long to begin */
+    t->ahead = ahead_of(t, &p->v, t->c0,
+                        terms_of(1, BN, D) + (plan->pairs ? 0 : terms_of(x->rows, BN, D)));
     for (int j = 0; j < t->n; j += step) {
         const int n = least(step, t->n - j), lanes = attn__round_lanes(n);
         float *const s = t->x.s + x->at * LDS + j;
@@ -65,7 +68,7 @@ static void all_scores(attn__tile *t, const narrow *x) {
         if (plan->pairs) {
             plan->ops->mul_pairs(s, LDS, q, k, x->rows, lanes, D, MUL_SET);
         } else {
-            plan->ops->mul_few(s, LDS, q, k, x->rows, lanes, D, MUL_SET, 0, &ahead);
+            plan->ops->mul_few(s, LDS, q, k, x->rows, lanes, D, MUL_SET, 0, &t->ahead);
         }
     }
 }
@@ -103,11 +106,10 @@ static int sum_in_place(attn__tile *t, const narrow *x) {
         return 0;
     }
     memset(t->x.sum, 0, (size_t)(x->rows * plan->ldv) * sizeof *t->x.sum);
-    attn__ahead ahead = ahead_of(t, &p->k, t->c0 + BN, terms_of(x->rows, plan->ldv, t->n));
     for (int l = 0; l < t->n; l += V_STEP) {
         plan->ops->mul_few(t->x.sum, plan->ldv, (attn__left){t->x.s + x->at * LDS + l, LDS, 1},
                            (attn__right){v + l * step * p->v.bytes, (int)step, LANES}, x->rows,
-                           plan->ldv, least(V_STEP, t->n - l), MUL_CONTINUE, bf16, &ahead);
+                           plan->ldv, least(V_STEP, t->n - l), MUL_CONTINUE, bf16, &t->ahead);
     }
     return 1;
 }
@@ -160,6 +162,7 @@ void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const i
     keep(t, &x, 0);
     all_scores(t, &x);
     all_rows(t, &x, c0, next, class_, &wild);
+    t->ahead = ahead_of(t, &p->k, t->c0 + BN, terms_of(plan->pairs ? 1 : x.rows, plan->ldv, t->n));
     const int in_place = sum_in_place(t, &x);
     if (in_place && plan->ops->finite(t->x.sum, (int64_t)x.rows * plan->ldv)) {
         plan->ops->fold(scaled_sums(t, &x), 1, t->x.sum, 1, x.rows * plan->ldv);

@@ -60,15 +60,31 @@ typedef struct attn__right {
 } attn__right;
 
 /* Rows that will be read soon: how far the asking for them has come, and how much of it is to be
-   done with every TERMS terms of a sum. */
-enum { ATTN__TERMS = 16 };
+   done with every TERMS terms of a panel's sums. */
+enum { ATTN__TERMS = 16, ATTN__PLACES = 8 };
 typedef struct attn__ahead {
     const char *at;
+    int64_t apart;       /* bytes from place to place: memory is faster at several at a time */
     int64_t step;        /* bytes from row to row */
     int row_bytes, rows; /* of a row; rows left */
     int done;            /* bytes of the row at hand */
     int lines;           /* of 64 bytes, each time */
 } attn__ahead;
+
+/* TERMS terms of so many panels' sums are done: asks for memory, into the second cache. */
+static inline void attn__ask(attn__ahead *x, int panels) {
+    for (int e = 0; e < x->lines * panels && x->rows > 0; e++) {
+        for (int place = 0; place < ATTN__PLACES; place++) {
+            __builtin_prefetch(x->at + x->done + place * x->apart, 0, 2);
+        }
+        x->done += 64;
+        if (x->done >= x->row_bytes) {
+            x->done = 0;
+            x->at += x->step;
+            x->rows--;
+        }
+    }
+}
 
 /* c = the sum; c = c + the sum; the sum's first term is c. */
 enum attn__mul { MUL_SET, MUL_ADD, MUL_CONTINUE };
@@ -90,12 +106,13 @@ typedef struct attn__tile_ops {
     /* to[n] = bf16 of x[n], to nearest even; `to` may be x; n a multiple of LANES. NULL together
        with mul_pairs, like zip. */
     void (*narrow)(float *to, const float *x, int n);
-    /* to[n] = the pairs (a[j], b[j]) of two rows of bf16; returns 1 if all are finite. n a multiple
-       of LANES. */
-    int (*zip)(float *to, const float *a, const float *b, int n);
+    /* to[n] = the pairs (a[j], b[j]) of two rows of bf16, LANES of them in each panel; returns 1 if
+       all are finite. n a multiple of LANES. */
+    int (*zip)(float *to, const void *a, const void *b, int n, int64_t panel);
     /* to[cols][LANES] = transpose of LANES rows that lie `step` bytes apart; cols a multiple of 4.
        bf16: the rows hold pairs of these, and to[2 cols][LANES] gets them as f32. */
-    void (*transpose)(float *to, const char *from, int64_t step, int cols, int bf16);
+    void (*transpose)(float *to, const char *from, int64_t step, int cols, int bf16,
+                      attn__ahead *ahead);
     /* 1 if every one of x[n] is finite; n a multiple of LANES. */
     int (*finite)(const float *x, int64_t n);
     /* x[n] = (x * by_each[j]) * by; by_each may be NULL. n a multiple of LANES. */

@@ -206,10 +206,10 @@ void check_pairs(const attn__tile_ops &ops, int m, int n, int k) {
     for (int l = 0; l < k_up; l += 2) {
         const size_t half = static_cast<size_t>(l / 2);
         ops.zip(&b_pairs[half * static_cast<size_t>(n)], &b_rows[static_cast<size_t>(l * n / 2)],
-                &b_rows[static_cast<size_t>((l + 1) * n / 2)], n);
+                &b_rows[static_cast<size_t>((l + 1) * n / 2)], n, ATTN__LANES);
         ops.zip(&turned[half * static_cast<size_t>(columns)],
                 &cols[static_cast<size_t>(l * columns / 2)],
-                &cols[static_cast<size_t>((l + 1) * columns / 2)], columns);
+                &cols[static_cast<size_t>((l + 1) * columns / 2)], columns, ATTN__LANES);
     }
     const attn__left left{rows.data(), k_up / 2, 1}, left_turned{turned.data(), 1, columns};
     const attn__right right{b_pairs.data(), n, ATTN__LANES};
@@ -251,8 +251,8 @@ TEST_CASE("tile: products of pairs of bf16 are those of f32, a row whatever its 
         std::vector<float> rows(48), pairs(48);
         for (const uint16_t x : {0x7f80, 0xff80, 0x7fc0}) {
             memcpy(reinterpret_cast<char *>(rows.data()) + 2 * 5, &x, sizeof x);
-            REQUIRE_FALSE(ops.zip(pairs.data(), &rows[0], &rows[24], 48));
-            REQUIRE_FALSE(ops.zip(pairs.data(), &rows[24], &rows[0], 48));
+            REQUIRE_FALSE(ops.zip(pairs.data(), &rows[0], &rows[24], 48, ATTN__LANES));
+            REQUIRE_FALSE(ops.zip(pairs.data(), &rows[24], &rows[0], 48, ATTN__LANES));
         }
     }
 }
