@@ -5,8 +5,8 @@
    own rounding. Where x is not finite neither is low, so the sum is not finite.
 
    A tensor core also cuts what it adds to its sum instead of rounding it, so a long sum would drift
-   towards 0. Sums are therefore begun anew for each 32 columns of q.k, or 32 keys of p.v, the small
-   products apart from the large ones, and then added to the long one, rounded:
+   towards 0. Sums are therefore begun anew for each 32 columns of q.k, or 32 keys (at most) of p.v,
+   the small products apart from the large ones, and then added to the long one, rounded:
 
        d += (ah bh of 4 mma, from 0) + (al bh, ah bl of 8 mma, from 0)
 
@@ -69,13 +69,14 @@ DEV void add_split(float *x, float *y, const split_sum *d) {
     y[1] += d->large[3] + d->small[3];
 }
 
-/* Backward has no registers for what a compiler would do ahead. */
-#if ATTN_BACKWARD
+/* mma's of a sum that begins anew: over columns, over keys. */
+enum { SHORT = 4, SHORT_V = ATTN_BN / 8 < 4 ? ATTN_BN / 8 : 4 };
+/* Where sums take most registers there are none for what a compiler would do ahead. */
+#if ATTN_BACKWARD || ATTN_D > 192
 #define UNROLL_D ROLLED
 #else
 #define UNROLL_D UNROLL
 #endif
-enum { SHORT = 4 }; /* mma's of a sum that begins anew */
 
 DEV float word_at(u32 at) {
     return float_of(shared_load_u32(at));
@@ -97,19 +98,19 @@ DEV void tile_qk(tile_s *s, const tile_q *q, int what, int stage) {
             s->x[r][c] = 0;
         }
     }
-    UNROLL_D for (int k = 0; k < ATTN_D / 8; k += SHORT) {
+    UNROLL_D for (u32 at = 0; at < CHUNKS_K * 16; at += 2 * SHORT * 16) { /* bytes of a row */
         UNROLL for (int m = 0; m < M_TILES; m++) {
             split_a a[SHORT];
             UNROLL for (int j = 0; j < SHORT; j++) {
-                const u32 x = chunk_after(q0, 2 * (k + j), CHUNKS_K) + (u32)(2 * m) * eight;
-                const u32 y = chunk_after(q4, 2 * (k + j), CHUNKS_K) + (u32)(2 * m) * eight;
+                const u32 x = chunk_after(q0 + at, 2 * j, CHUNKS_K) + (u32)(2 * m) * eight;
+                const u32 y = chunk_after(q4 + at, 2 * j, CHUNKS_K) + (u32)(2 * m) * eight;
                 a[j] = split_of(word_at(x), word_at(x + eight), word_at(y), word_at(y + eight));
             }
             UNROLL for (int n = 0; n < ATTN_BN / 8; n++) {
                 split_sum sum = {{0, 0, 0, 0}, {0, 0, 0, 0}};
                 UNROLL for (int j = 0; j < SHORT; j++) {
-                    const u32 x = chunk_after(k0, 2 * (k + j), CHUNKS_K) + (u32)n * eight;
-                    const u32 y = chunk_after(k4, 2 * (k + j), CHUNKS_K) + (u32)n * eight;
+                    const u32 x = chunk_after(k0 + at, 2 * j, CHUNKS_K) + (u32)n * eight;
+                    const u32 y = chunk_after(k4 + at, 2 * j, CHUNKS_K) + (u32)n * eight;
                     mma_split(&sum, &a[j], word_at(x), word_at(y));
                 }
                 add_split(&s->x[2 * m][2 * n], &s->x[2 * m + 1][2 * n], &sum);
@@ -132,17 +133,17 @@ DEV void tile_pv(tile_o *o, const tile_p *p, int what, int stage) {
     const u32 v0 = word_of(from, 2 * t, g / 4, g % 4, CHUNKS_V);
     const u32 v1 = word_of(from, 2 * t + 1, g / 4, g % 4, CHUNKS_V);
     const u32 eight = 8 * CHUNKS_V * 16; /* keys */
-    UNROLL for (int k = 0; k < ATTN_BN / 8; k += SHORT) {
+    UNROLL for (int k = 0; k < ATTN_BN / 8; k += SHORT_V) {
         UNROLL for (int m = 0; m < M_TILES; m++) {
-            split_a a[SHORT];
-            UNROLL for (int j = 0; j < SHORT; j++) {
+            split_a a[SHORT_V];
+            UNROLL for (int j = 0; j < SHORT_V; j++) {
                 const float *const x = &p->x[2 * m][2 * (k + j)];
                 const float *const y = &p->x[2 * m + 1][2 * (k + j)];
                 a[j] = split_of(x[0], y[0], x[1], y[1]);
             }
             UNROLL for (int n = 0; n < ATTN_DV / 8; n++) {
                 split_sum sum = {{0, 0, 0, 0}, {0, 0, 0, 0}};
-                UNROLL for (int j = 0; j < SHORT; j++) {
+                UNROLL for (int j = 0; j < SHORT_V; j++) {
                     const u32 x = chunk_after(v0, 2 * n, CHUNKS_V) + (u32)(k + j) * eight;
                     const u32 y = chunk_after(v1, 2 * n, CHUNKS_V) + (u32)(k + j) * eight;
                     mma_split(&sum, &a[j], word_at(x), word_at(y));

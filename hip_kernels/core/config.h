@@ -23,7 +23,7 @@
 #ifndef ATTN_BM /* query rows of a block: a multiple of 16 * warps (32 * waves) */
 #error "ATTN_BM"
 #endif
-#ifndef ATTN_BN /* keys of a step: 32, 64 or 128 */
+#ifndef ATTN_BN /* keys of a step: 32, 64 or 128; f32 by arch/sm80.h also 16 */
 #error "ATTN_BN"
 #endif
 #ifndef ATTN_WARPS /* warps (waves) of a block */

@@ -76,8 +76,12 @@ DEV u32 dropout_keys(const attn_params *p, const attn_item *w, const attn_row *r
     return kept;
 }
 
+/* Keys of a group that a step has. */
+enum { DROP_KEYS = ATTN_BN < 32 ? ATTN_BN : 32 };
+
 /* p of dropped pairs becomes 0; the factor of kept ones is the epilogue's. */
 DEV void dropout_tile(const attn_params *p, const attn_item *w, u64 seed, i32 k0, tile_s *s) {
+    const int at = DROP_KEYS < 32 ? k0 % 32 : 0;
     if (p->k0 % 32) {
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             const attn_row row = score_lane_row(p, w, r);
@@ -89,12 +93,12 @@ DEV void dropout_tile(const attn_params *p, const attn_item *w, u64 seed, i32 k0
     }
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const attn_row row = score_lane_row(p, w, r);
-        UNROLL for (int g = 0; g < ATTN_BN / 32; g++) {
+        UNROLL for (int g = 0; g < ATTN_BN / DROP_KEYS; g++) {
             UNROLL for (int call = 0; call < TILE_DROP_CALLS; call++) {
                 attn_draw draw;
                 int drawn = 0;
-                UNROLL for (int e = 0; e < TILE_COLS(32); e++) {
-                    const int c = g * TILE_COLS(32) + e;
+                UNROLL for (int e = 0; e < TILE_COLS(DROP_KEYS); e++) {
+                    const int c = g * TILE_COLS(DROP_KEYS) + e;
                     if (TILE_DROP_CALL(e) != call) {
                         continue;
                     }
@@ -102,7 +106,7 @@ DEV void dropout_tile(const attn_params *p, const attn_item *w, u64 seed, i32 k0
                         draw = dropout_call(p, w, &row, seed, (i32)p->k0 + k0 + tile_col(c));
                         drawn = 1;
                     }
-                    s->x[r][c] = dropout_keeps(p, &draw, tile_col(c)) ? s->x[r][c] : 0;
+                    s->x[r][c] = dropout_keeps(p, &draw, at + tile_col(c)) ? s->x[r][c] : 0;
                 }
             }
         }
