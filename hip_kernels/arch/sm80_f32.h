@@ -102,15 +102,15 @@ DEV void tile_qk(tile_s *s, const tile_q *q, int what, int stage) {
         UNROLL for (int m = 0; m < M_TILES; m++) {
             split_a a[SHORT];
             UNROLL for (int j = 0; j < SHORT; j++) {
-                const u32 x = chunk_after(q0 + at, 2 * j, CHUNKS_K) + (u32)(2 * m) * eight;
-                const u32 y = chunk_after(q4 + at, 2 * j, CHUNKS_K) + (u32)(2 * m) * eight;
+                const u32 x = chunk_after(q0, 2 * j, CHUNKS_K) + at + (u32)(2 * m) * eight;
+                const u32 y = chunk_after(q4, 2 * j, CHUNKS_K) + at + (u32)(2 * m) * eight;
                 a[j] = split_of(word_at(x), word_at(x + eight), word_at(y), word_at(y + eight));
             }
             UNROLL for (int n = 0; n < ATTN_BN / 8; n++) {
                 split_sum sum = {{0, 0, 0, 0}, {0, 0, 0, 0}};
                 UNROLL for (int j = 0; j < SHORT; j++) {
-                    const u32 x = chunk_after(k0 + at, 2 * j, CHUNKS_K) + (u32)n * eight;
-                    const u32 y = chunk_after(k4 + at, 2 * j, CHUNKS_K) + (u32)n * eight;
+                    const u32 x = chunk_after(k0, 2 * j, CHUNKS_K) + at + (u32)n * eight;
+                    const u32 y = chunk_after(k4, 2 * j, CHUNKS_K) + at + (u32)n * eight;
                     mma_split(&sum, &a[j], word_at(x), word_at(y));
                 }
                 add_split(&s->x[2 * m][2 * n], &s->x[2 * m + 1][2 * n], &sum);
