@@ -165,6 +165,16 @@ ATTN_API void attn_device_release(attn_device *device);
    do in its place (cudaMalloc's, hipMalloc's, a framework's). */
 ATTN_API int attn_buffer_new(attn_device *device, uint64_t bytes, void **pointer);
 ATTN_API void attn_buffer_release(attn_device *device, void *pointer);
+/* Memory that is reused in the order of streams, for programs that drop what work may still use,
+   as a collector does. new_on: for work that will be put on `stream`. use: work that was put on
+   `stream` so far uses the buffer; not needed for NULL. retire: it may go to another new_on of
+   about its size: to one for stream NULL at once where NULL's work alone used it, otherwise when
+   all the work that was told has ended. trim: what waits so goes back to the driver, as all of it
+   does before new_on fails for lack of memory. A host's memory is not kept. */
+ATTN_API int attn_buffer_new_on(attn_device *device, uint64_t bytes, void *stream, void **pointer);
+ATTN_API int attn_buffer_use(attn_device *device, void *pointer, void *stream);
+ATTN_API void attn_buffer_retire(attn_device *device, void *pointer);
+ATTN_API int attn_buffer_trim(attn_device *device);
 /* Strided copy with conversion of the element type (round to nearest even; out of range becomes
    infinity, or the largest value where the type has no infinity). Shapes must be equal; strides may
    be any, the last one included. The bytes from a tensor's first to its last may not meet the

@@ -4,6 +4,7 @@
    named after them: "emu:sm_80". */
 #define _POSIX_C_SOURCE 200809L
 #include "emu/emu_driver.h"
+#include "blocks.h"
 #include "gpu_module.h"
 
 #include <pthread.h>
@@ -204,6 +205,7 @@ void attn_device_release(attn_device *device) {
         }
         if (device->chip) {
             attn__code_close(device);
+            attn__blocks_trim(device);
             device->driver->close(device->chip);
         }
         free(device);

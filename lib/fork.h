@@ -1,6 +1,6 @@
 /* fork.h: the locks of what a process has once; see fork.c.
 
-   Who includes it: gpu_module.c, jit_cc.c, memory.c, status.c, emu/emu.c. */
+   Who includes it: gpu_module.c, jit_cc.c, blocks.c, status.c, emu/emu.c. */
 #ifndef ATTN_FORK_H
 #define ATTN_FORK_H
 
@@ -10,7 +10,7 @@
 typedef enum attn__lock_name {
     ATTN__MODULES,  /* gpu_module.c: loaded kernels */
     ATTN__COMPILER, /* jit_cc.c: what the compiler says it is */
-    ATTN__BLOCKS,   /* memory.c: memory of devices */
+    ATTN__BLOCKS,   /* blocks.c: memory of devices */
     ATTN__CORES,    /* emu.c: idle cores of the emulator */
     ATTN__LOG,      /* status.c: the log's file */
     ATTN__LOCKS

@@ -51,6 +51,12 @@ typedef struct attn__driver {
     int (*stream_new)(attn__chip *chip, void **stream);
     void (*stream_free)(attn__chip *chip, void *stream);
     int (*stream_sync)(attn__chip *chip, void *stream);
+    /* A mark in a stream: done when all that was put there before it has ended. NULL where work has
+       ended when its call returns. */
+    int (*event_new)(attn__chip *chip, void **event);
+    void (*event_free)(attn__chip *chip, void *event);
+    int (*event_record)(attn__chip *chip, void *event, void *stream);
+    int (*event_done)(attn__chip *chip, void *event, int *done);
     /* A code object of this chip's compiler (jit.h). */
     int (*load)(attn__chip *chip, const void *code, size_t bytes, attn__module **module);
     void (*unload)(attn__chip *chip, attn__module *module);

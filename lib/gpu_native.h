@@ -4,6 +4,7 @@
             |
             v
        gpu_native.c            devices, memory, streams       through the vendor's calls
+       gpu_native_event.c      marks in streams
        gpu_native_code.c       modules, kernels, launches
 
    Every call that touches a device looks like this, so that what the caller has current stays so:
@@ -31,6 +32,10 @@
     X(stream_new, (void **, unsigned))                                                             \
     X(stream_free, (void *))                                                                       \
     X(stream_sync, (void *))                                                                       \
+    X(event_new, (void **, unsigned))                                                              \
+    X(event_free, (void *))                                                                        \
+    X(event_record, (void *, void *))                                                              \
+    X(event_query, (void *))                                                                       \
     X(load, (void **, const void *))                                                               \
     X(unload, (void *))                                                                            \
     X(function, (void **, void *, const char *))                                                   \
@@ -96,6 +101,10 @@ int attn__native_wait(attn__chip *chip);
 int attn__native_stream_new(attn__chip *chip, void **stream);
 void attn__native_stream_free(attn__chip *chip, void *stream);
 int attn__native_stream_sync(attn__chip *chip, void *stream);
+int attn__native_event_new(attn__chip *chip, void **event);
+void attn__native_event_free(attn__chip *chip, void *event);
+int attn__native_event_record(attn__chip *chip, void *event, void *stream);
+int attn__native_event_done(attn__chip *chip, void *event, int *done);
 int attn__native_load(attn__chip *chip, const void *code, size_t bytes, attn__module **module);
 void attn__native_unload(attn__chip *chip, attn__module *module);
 int attn__native_number(attn__chip *chip, attn__module *module, const char *name, int32_t *value);
@@ -112,6 +121,8 @@ int attn__native_launch(attn__chip *chip, attn__module *module, const char *kern
     .to_host = attn__native_to_host, .copy_rows = attn__native_copy_rows,                          \
     .wait = attn__native_wait, .stream_new = attn__native_stream_new,                              \
     .stream_free = attn__native_stream_free, .stream_sync = attn__native_stream_sync,              \
+    .event_new = attn__native_event_new, .event_free = attn__native_event_free,                    \
+    .event_record = attn__native_event_record, .event_done = attn__native_event_done,              \
     .load = attn__native_load, .unload = attn__native_unload, .number = attn__native_number,       \
     .prepare = attn__native_prepare, .launch = attn__native_launch
 

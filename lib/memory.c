@@ -6,9 +6,8 @@
        base                    base + 256 = the pointer handed out, aligned to 256
        | size | ............. | bytes                                        |
 
-   Of memory that is not, the host keeps a list of blocks. */
-#include "fork.h"
-#include "gpu.h"
+   Memory that is not comes in the blocks of blocks.c. */
+#include "blocks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,76 +15,13 @@
 
 enum { HOST = 1, ALIGN = 256 };
 
-/* -- Blocks of memory that is not the host's --------------------------------------------------- */
-
-typedef struct block {
-    const attn_device *device;
-    void *pointer;
-    uint64_t bytes;
-} block;
-static block *blocks;
-static size_t n_blocks, room;
-
-static int remember(const attn_device *device, void *pointer, uint64_t bytes) {
-    int status = ATTN_OK;
-    attn__lock(ATTN__BLOCKS);
-    if (n_blocks == room) {
-        const size_t more = room ? 2 * room : 64;
-        block *const larger = realloc(blocks, more * sizeof *blocks);
-        if (larger) {
-            blocks = larger;
-            room = more;
-        } else {
-            status =
-                attn__fail(ATTN_MEMORY, "bytes", "out of memory for a list of %zu buffers", more);
-        }
-    }
-    if (status == ATTN_OK) {
-        blocks[n_blocks++] = (block){device, pointer, bytes};
-    }
-    attn__unlock(ATTN__BLOCKS);
-    return status;
-}
-
-/* 1 and its size if the device has such a block, which is forgotten. */
-static int forget(const attn_device *device, const void *pointer, uint64_t *bytes) {
-    int found = 0;
-    attn__lock(ATTN__BLOCKS);
-    for (size_t i = n_blocks; i-- > 0 && !found;) { /* young blocks die first */
-        if (blocks[i].pointer == pointer && blocks[i].device == device) {
-            *bytes = blocks[i].bytes;
-            blocks[i] = blocks[--n_blocks];
-            found = 1;
-        }
-    }
-    if (n_blocks == 0) {
-        free(blocks);
-        blocks = NULL;
-        room = 0;
-    }
-    attn__unlock(ATTN__BLOCKS);
-    return found;
-}
-
 /* -- Buffers ----------------------------------------------------------------------------------- */
 
-static int new_far(attn_device *device, uint64_t bytes, void **pointer) {
-    void *at = NULL;
-    int status = device->driver->alloc(device->chip, bytes, &at);
-    if (status == ATTN_MEMORY) {
-        const uint64_t used = __atomic_load_n(&device->used, __ATOMIC_RELAXED);
-        return attn__fail(ATTN_MEMORY, "bytes",
-                          "out of memory: device %s does not give %llu bytes; %llu are in use here",
-                          device->name, (unsigned long long)bytes, (unsigned long long)used);
-    }
-    ATTN_TRY(status);
-    status = remember(device, at, bytes);
-    if (status < 0) {
-        device->driver->free(device->chip, at);
-        return status;
-    }
-    *pointer = at;
-    return ATTN_OK;
+static int no_memory(const attn_device *device, uint64_t bytes) {
+    const uint64_t used = __atomic_load_n(&device->used, __ATOMIC_RELAXED);
+    return attn__fail(ATTN_MEMORY, "bytes",
+                      "out of memory: device %s does not give %llu bytes; %llu are in use here",
+                      device->name, (unsigned long long)bytes, (unsigned long long)used);
 }
 
 static int new_near(const attn_device *device, uint64_t bytes, void **pointer) {
@@ -107,20 +43,40 @@ static int new_near(const attn_device *device, uint64_t bytes, void **pointer) {
     return ATTN_OK;
 }
 
-int attn_buffer_new(attn_device *device, uint64_t bytes, void **pointer) {
+/* again: it may be a block that was retired. */
+static int buffer_new(attn_device *device, uint64_t bytes, int again, void *stream,
+                      void **pointer) {
     ATTN_TRY(attn__device_check(device));
     if (!pointer) {
         return attn__fail(ATTN_INVALID, "pointer",
                           "pointer is NULL; a place for the address is wanted");
     }
     *pointer = NULL;
-    ATTN_TRY(device->kind == HOST ? new_near(device, bytes, pointer)
-                                  : new_far(device, bytes, pointer));
+    const int status = device->kind == HOST ? new_near(device, bytes, pointer)
+                       : again ? attn__block_new_on(device, bytes, stream, pointer)
+                               : attn__block_new(device, bytes, pointer);
+    if (status < 0) {
+        return status == ATTN_MEMORY && device->kind != HOST ? no_memory(device, bytes) : status;
+    }
     __atomic_fetch_add(&device->used, bytes, __ATOMIC_RELAXED);
     return ATTN_OK;
 }
 
-void attn_buffer_release(attn_device *device, void *pointer) {
+int attn_buffer_new(attn_device *device, uint64_t bytes, void **pointer) {
+    return buffer_new(device, bytes, 0, NULL, pointer);
+}
+
+int attn_buffer_new_on(attn_device *device, uint64_t bytes, void *stream, void **pointer) {
+    return buffer_new(device, bytes, 1, stream, pointer);
+}
+
+int attn_buffer_use(attn_device *device, void *pointer, void *stream) {
+    ATTN_TRY(attn__device_check(device));
+    ATTN_TRY(attn__stream_check(device, stream));
+    return device->kind == HOST || !pointer ? ATTN_OK : attn__block_use(device, pointer, stream);
+}
+
+static void buffer_end(attn_device *device, void *pointer, int keep) {
     uint64_t bytes = 0;
     if (!device || !pointer) {
         return;
@@ -129,10 +85,26 @@ void attn_buffer_release(attn_device *device, void *pointer) {
         char *const base = (char *)pointer - ALIGN;
         memcpy(&bytes, base, sizeof bytes);
         free(base);
-    } else if (forget(device, pointer, &bytes)) {
-        device->driver->free(device->chip, pointer);
+    } else {
+        bytes = attn__block_end(device, pointer, keep);
     }
     __atomic_fetch_sub(&device->used, bytes, __ATOMIC_RELAXED);
+}
+
+void attn_buffer_release(attn_device *device, void *pointer) {
+    buffer_end(device, pointer, 0);
+}
+
+void attn_buffer_retire(attn_device *device, void *pointer) {
+    buffer_end(device, pointer, 1);
+}
+
+int attn_buffer_trim(attn_device *device) {
+    ATTN_TRY(attn__device_check(device));
+    if (device->kind != HOST) {
+        attn__blocks_trim(device);
+    }
+    return ATTN_OK;
 }
 
 int attn__device_read(const attn_device *device, void *to, const void *from, uint64_t bytes) {

@@ -172,6 +172,18 @@ API int cuStreamDestroy_v2(void *stream) {
 API int cuStreamSynchronize(void *stream) {
     return call_stream_sync("cuStreamSynchronize", stream);
 }
+API int cuEventCreate(void **event, unsigned flags) {
+    return flags == 2 ? call_event_new("cuEventCreate", event) : INVALID;
+}
+API int cuEventDestroy_v2(void *event) {
+    return call_event_free("cuEventDestroy", event);
+}
+API int cuEventRecord(void *event, void *stream) {
+    return call_event_record("cuEventRecord", event, stream);
+}
+API int cuEventQuery(void *event) {
+    return call_event_query("cuEventQuery", event);
+}
 API int cuModuleLoadData(void **module, const void *code) {
     return call_load("cuModuleLoadData", module, code);
 }

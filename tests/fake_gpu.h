@@ -29,9 +29,10 @@
 #define API __attribute__((visibility("default")))
 /* Both makers' numbers. */
 enum { INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT_FOUND = 500,
-       ILLEGAL_ADDRESS = 700 };
+       NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
 enum { MOST_BLOCKS = 4096, LOG = 1 << 16, SPACE_BITS = 36, PARAMS = 4096, MOST_QUEUED = 1024 };
-enum { MOST_FUNCTIONS = 256, MOST_MODULES = 256, FUNCTION = 0x4000, MODULE = 0x3000 };
+enum { MOST_FUNCTIONS = 256, MOST_MODULES = 256, FUNCTION = 0x4000, MODULE = 0x3000,
+       EVENT = 0x6000, MOST_EVENTS = 4096 };
 
 /* Does the calling thread have the device current? Of the file that includes this one. */
 static int current(void);
@@ -67,7 +68,7 @@ static int spills[4]; /* what the next kernels that are asked about spill */
 static char fail_name[64];
 static int fail_code, broken;
 static const fake_emulator *emulator;
-static size_t room = (size_t)1 << SPACE_BITS; /* bytes that the device has */
+static size_t room = (size_t)1 << SPACE_BITS; /* bytes that the device has in all */
 
 API const char *fake_log(void) {
     return log_text;
@@ -146,7 +147,8 @@ static struct {
 } blocks[MOST_BLOCKS];
 static int n_blocks;
 static char *space, *shadow; /* device addresses; what they stand for */
-static size_t used;
+static size_t used;          /* addresses are given once */
+static size_t taken;         /* bytes of live blocks */
 
 static void begin(void) {
     const size_t all = (size_t)1 << SPACE_BITS;
@@ -179,13 +181,14 @@ API int fake_live(void) {
 }
 /* The device has so many bytes more than it has given; 0: as many as addresses allow. */
 API void fake_room(size_t bytes) {
-    room = bytes ? used + bytes : (size_t)1 << SPACE_BITS;
+    room = bytes ? taken + bytes : (size_t)1 << SPACE_BITS;
 }
 
 static int take(uint64_t *at, size_t bytes, int whose) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, begin);
-    if (n_blocks == MOST_BLOCKS || bytes > room || used > room - bytes) {
+    if (n_blocks == MOST_BLOCKS || bytes > room || taken > room - bytes ||
+        used > ((size_t)1 << SPACE_BITS) - bytes - 512) {
         return NO_MEMORY;
     }
     *at = (uint64_t)(uintptr_t)space + used;
@@ -194,6 +197,7 @@ static int take(uint64_t *at, size_t bytes, int whose) {
     blocks[n_blocks].bytes = bytes;
     blocks[n_blocks++].live = whose;
     used += (bytes + 511) / 256 * 256; /* neighbours never touch */
+    taken += bytes;
     return 0;
 }
 
@@ -211,6 +215,7 @@ static int n_functions;
 typedef struct work {
     void *stream;
     const function *function; /* NULL: a copy */
+    int *event;               /* or not NULL: a mark, which is reached */
     unsigned blocks, threads, shared;
     unsigned char params[PARAMS];
     uint64_t to, from;
@@ -228,7 +233,10 @@ static int run_copy(const work *w) {
 }
 
 static int run_one(const work *w) {
-    if (!w->function) {
+    if (w->event) {
+        --*w->event;
+        return 0;
+    } else if (!w->function) {
         return run_copy(w);
     }
     if (!emulator) {
@@ -327,6 +335,7 @@ static int call_free(const char *name, uint64_t at) {
     for (int i = 0; i < n_blocks && code == INVALID; i++) {
         if (blocks[i].live == 1 && blocks[i].at == at) {
             blocks[i].live = 0;
+            taken -= blocks[i].bytes;
             code = 0;
         }
     }
@@ -385,6 +394,60 @@ static int call_within_rows(int code, uint64_t to, size_t to_pitch, uint64_t fro
     }
     pthread_mutex_unlock(&chip_lock);
     return code;
+}
+
+/* -- Marks in streams -------------------------------------------------------------------------- */
+
+static int events[MOST_EVENTS]; /* how often each is queued */
+static unsigned char event_lives[MOST_EVENTS];
+
+static int call_event_new(const char *name, void **event) {
+    const int code = needs_device(note(name, ""));
+    for (int i = 0; i < MOST_EVENTS && code == 0; i++) {
+        if (!event_lives[i] && events[i] == 0) {
+            event_lives[i] = 1;
+            *event = (void *)(uintptr_t)(EVENT + i);
+            return 0;
+        }
+    }
+    return code ? code : NO_MEMORY;
+}
+
+static int event_of(const void *event) {
+    const uintptr_t which = (uintptr_t)event - EVENT;
+    return which < MOST_EVENTS && event_lives[which] ? (int)which : -1;
+}
+
+static int call_event_free(const char *name, const void *event) {
+    const int code = needs_device(note(name, "")), which = event_of(event);
+    if (code == 0 && which >= 0) {
+        event_lives[which] = 0;
+    }
+    return code ? code : which < 0 ? INVALID : 0;
+}
+
+static int call_event_record(const char *name, const void *event, void *stream) {
+    const int code = needs_device(note(name, " stream %p", stream)), which = event_of(event);
+    if (code || which < 0) {
+        return code ? code : INVALID;
+    }
+    pthread_mutex_lock(&chip_lock);
+    events[which]++;
+    const work w = {.stream = stream, .event = &events[which]};
+    enqueue(&w);
+    pthread_mutex_unlock(&chip_lock);
+    return 0;
+}
+
+static int call_event_query(const char *name, const void *event) {
+    const int code = needs_device(note(name, "")), which = event_of(event);
+    if (code || which < 0) {
+        return code ? code : INVALID;
+    }
+    pthread_mutex_lock(&chip_lock);
+    const int waits = events[which];
+    pthread_mutex_unlock(&chip_lock);
+    return waits ? NOT_READY : 0;
 }
 
 /* -- Code -------------------------------------------------------------------------------------- */

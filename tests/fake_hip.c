@@ -123,6 +123,18 @@ API int hipStreamDestroy(void *stream) {
 API int hipStreamSynchronize(void *stream) {
     return call_stream_sync("hipStreamSynchronize", stream);
 }
+API int hipEventCreateWithFlags(void **event, unsigned flags) {
+    return flags == 2 ? call_event_new("hipEventCreateWithFlags", event) : INVALID;
+}
+API int hipEventDestroy(void *event) {
+    return call_event_free("hipEventDestroy", event);
+}
+API int hipEventRecord(void *event, void *stream) {
+    return call_event_record("hipEventRecord", event, stream);
+}
+API int hipEventQuery(void *event) {
+    return call_event_query("hipEventQuery", event);
+}
 API int hipModuleLoadData(void **module, const void *code) {
     return call_load("hipModuleLoadData", module, code);
 }

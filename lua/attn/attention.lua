@@ -20,6 +20,7 @@ local symbol = require 'attn.symbol'
 local load = require 'attn.load'
 local variants = require 'attn.variants'
 local options = require 'attn.options'
+local storages = require 'attn.storage'
 local kind_of = require 'attn.kind'.of
 local C, check, fail = base.C, base.check, base.fail
 local put, put_result, want_tensor = options.put, options.put_result, options.want_tensor
@@ -86,11 +87,11 @@ local function workspace_for(call, plan)
             work.tensor:free()
             of_device[address] = nil
         end
-        local t = tensor.empty({plan.workspace}, {dtype = 'u8', device = call.device})
+        local t = tensor.empty({plan.workspace}, {dtype = 'u8', device = call.device}, call.stream)
         work = {tensor = t, bytes = plan.workspace, data = tensor.c(t).data}
         of_device[address] = work
     end
-    return work.data
+    return work
 end
 
 -- Releases plans and workspaces; they come back when they are needed.
@@ -112,11 +113,28 @@ local function bind(call, c, grads)
     end
 end
 
+-- The memory that the work on call.stream uses may become garbage before that work ends.
+local function note_use(call, work)
+    local stream, captures = call.stream, call.captures
+    storages.use(work.tensor.storage, stream)
+    for _, list in ipairs {call.keep, captures and captures.values, captures and captures.grads} do
+        for _, t in pairs(list) do
+            if tensor.is(t) then
+                storages.use(t.storage, stream)
+            end
+        end
+    end
+end
+
 local function run(call, c, plan)
+    local work = workspace_for(call, plan)
     c.alignment = plan.alignment
-    local status = C.attn_run(plan.handle, c, workspace_for(call, plan), call.stream)
+    local status = C.attn_run(plan.handle, c, work.data, call.stream)
     if status < 0 then
         check(status)
+    end
+    if call.stream ~= nil and not call.device.is_host then
+        note_use(call, work)
     end
 end
 
@@ -188,7 +206,7 @@ local function capture_grads(call, wrt)
                     .. 'gradient'):format(i, name, value.dtype))
             end
             grads[name] = grads[name] or tensor.empty(tensor.is(value) and value.shape or {1},
-                {device = call.device})
+                {device = call.device}, call.stream)
         end
     end
     return grads, names
@@ -243,8 +261,9 @@ local function make_gradients(call, c, names, plan)
     for _, name in ipairs(names) do
         local of = name:sub(2)
         local t = call.keep[of]
-        g[of] = plan and like(plan.kinds[name], call.device)
-            or tensor.empty(t.shape, {dtype = result_type(t).name, device = call.device})
+        g[of] = plan and like(plan.kinds[name], call.device, call.stream)
+            or tensor.empty(t.shape, {dtype = result_type(t).name, device = call.device},
+                call.stream)
         c[name] = put_result(call, name, g[of])
     end
     return g
@@ -306,9 +325,9 @@ local made, made_but_o = {'o', 'lse'}, {'lse'}
 
 -- o and lse; out: the tensor for o, if there is one.
 local function results(call, plan, q, v, out)
-    local device = call.device
+    local device, stream = call.device, call.stream
     if plan then
-        return out or like(plan.kinds.o, device), like(plan.kinds.lse, device)
+        return out or like(plan.kinds.o, device, stream), like(plan.kinds.lse, device, stream)
     end
     local shape, last = q.shape, v.shape
     local n = #shape
@@ -320,8 +339,8 @@ local function results(call, plan, q, v, out)
     shape[n] = last[#last] or 1
     -- Backward takes exp(score - lse): an f32 lse of large scores would spoil the oracle.
     local exact = device.name == 'ref' and 'f64' or 'f32'
-    return out or tensor.empty(shape, {dtype = result_type(q).name, device = device}),
-        tensor.empty(rows, {dtype = exact, device = device})
+    return out or tensor.empty(shape, {dtype = result_type(q).name, device = device}, stream),
+        tensor.empty(rows, {dtype = exact, device = device}, stream)
 end
 
 local function new_call(q, k, v)

@@ -96,6 +96,10 @@ attn_device *attn_device_retain(attn_device *device);
 void attn_device_release(attn_device *device);
 int attn_buffer_new(attn_device *device, uint64_t bytes, void **pointer);
 void attn_buffer_release(attn_device *device, void *pointer);
+int attn_buffer_new_on(attn_device *device, uint64_t bytes, void *stream, void **pointer);
+int attn_buffer_use(attn_device *device, void *pointer, void *stream);
+void attn_buffer_retire(attn_device *device, void *pointer);
+int attn_buffer_trim(attn_device *device);
 int attn_tensor_copy(attn_device *device, const attn_tensor *to, const attn_tensor *from,
     void *stream);
 typedef enum attn_distribution {

@@ -9,6 +9,8 @@
 --     bytes    its size; 0: the memory is not ours to release
 --     refs     views that are not yet collected; at 0 the storage itself goes
 --     anchor   what must live as long as the memory
+--
+-- A device's memory goes from one tensor to the next in the order of streams (attn_buffer_new_on).
 
 local ffi = require 'ffi'
 local base = require 'attn.ffi'
@@ -23,6 +25,7 @@ local M = {}
 local FREELY = 64 * 2 ^ 20
 local live = 0 -- bytes of buffers that are not released
 local list, last_id = {}, 0
+local with_buffers = setmetatable({}, {__mode = 'k'}) -- devices that had some
 
 -- A device is retained while it has buffers: at the end of the state its own finalizer may come
 -- before theirs.
@@ -42,7 +45,7 @@ local function release(storage)
     if device then
         storage.device, storage.anchor = nil, nil
         if storage.bytes > 0 then
-            C.attn_buffer_release(device.handle, storage.data)
+            C.attn_buffer_retire(device.handle, storage.data)
             count(device, -1)
             live = live - storage.bytes
         end
@@ -86,12 +89,20 @@ function M.memory()
     return live
 end
 
--- A whole collection: everything out of reach is released. Returns the bytes that stay.
-function M.collect()
+local function collect()
     collectgarbage()
     settle()
     collectgarbage() -- what the first round's finalizers held
     settle()
+end
+
+-- A whole collection: everything out of reach is released, and what devices keep for other tensors
+-- goes back to their drivers. Returns the bytes that stay.
+function M.collect()
+    collect()
+    for device in pairs(with_buffers) do
+        C.attn_buffer_trim(device.handle)
+    end
     return live
 end
 
@@ -111,8 +122,8 @@ end
 
 local box = ffi.new 'void *[1]'
 
--- A failure is tried again after a whole collection.
-local function buffer(device, bytes)
+-- For work on `stream`. A failure is tried again after a whole collection.
+local function buffer(device, bytes, stream)
     owed = owed + bytes
     if owed >= SMALL then
         step()
@@ -120,24 +131,26 @@ local function buffer(device, bytes)
     if n_dropped > 0 then
         settle()
     end
-    local status = C.attn_buffer_new(device.handle, bytes, box)
+    local status = C.attn_buffer_new_on(device.handle, bytes, stream, box)
     if status == C.ATTN_MEMORY then
-        M.collect()
-        status = C.attn_buffer_new(device.handle, bytes, box)
+        collect()
+        status = C.attn_buffer_new_on(device.handle, bytes, stream, box)
     end
     if status < 0 then
         check(status)
     end
     live = live + bytes
+    with_buffers[device] = true
     count(device, 1)
     return box[0]
 end
 
--- A storage of `bytes` on a device; without them of `data`, if there is any, which is not ours.
--- Returns its number, counted for one view, and where the memory is.
-function M.new(device, bytes, data, anchor)
+-- A storage of `bytes` on a device, for work on `stream` (nil: NULL); without bytes of `data`, if
+-- there is any, which is not ours. Returns its number, counted for one view, and where the memory
+-- is.
+function M.new(device, bytes, stream, data, anchor)
     if bytes > 0 then
-        data = buffer(device, bytes)
+        data = buffer(device, bytes, stream)
     end
     last_id = last_id + 1
     list[last_id] = {id = last_id, data = data, device = device, bytes = bytes, refs = 1,
@@ -149,6 +162,14 @@ end
 function M.hold(id)
     local storage = list[id]
     storage.refs = storage.refs + 1
+end
+
+-- Work that was put on `stream` uses it: its memory is nobody else's before that has ended.
+function M.use(id, stream)
+    local storage = list[id]
+    if storage.device and storage.bytes > 0 then
+        check(C.attn_buffer_use(storage.device.handle, storage.data, stream))
+    end
 end
 
 -- The device object; nil if the storage was released.

@@ -164,21 +164,22 @@ end
 
 local OPTIONS = {'dtype', 'device'}
 
--- A compact tensor with undefined contents. opt: dtype (f32), device (auto).
-function M.empty(shape, opt)
+-- A compact tensor with undefined contents, for work on `stream` (nil: NULL). opt: dtype (f32),
+-- device (auto).
+function M.empty(shape, opt, stream)
     local n = count_of(shape)
     opt = words.check_options(opt, OPTIONS)
     local dtype = dtype_named(opt.dtype or 'f32')
     local device = devices.of(opt.device)
     local t = tensor_t()
-    local storage, data = storages.new(device, n * dtype.bytes)
+    local storage, data = storages.new(device, n * dtype.bytes, stream)
     return describe(t, storage, data, dtype, shape)
 end
 
 -- The same, of a kind (kind.lua) and on its device, in few steps: the way of a call's results.
-function M.like(kind, device)
+function M.like(kind, device, stream)
     local t = tensor_t()
-    local storage, data = storages.new(device, kind.bytes)
+    local storage, data = storages.new(device, kind.bytes, stream)
     ffi.copy(t, kind.image, TENSOR_BYTES)
     local head = t.head
     head.data, head.shape, head.strides, t.storage = data, t.extent, t.step, storage
@@ -213,7 +214,7 @@ function M.wrap(pointer, dtype, shape, strides, anchor)
         fail('INVALID', 'ptr', 'ptr is NULL')
     end
     local t = tensor_t()
-    local storage = storages.new(devices.of 'cpu', 0, data, {pointer, anchor})
+    local storage = storages.new(devices.of 'cpu', 0, nil, data, {pointer, anchor})
     return describe(t, storage, data, element, shape, strides)
 end
 

@@ -6,12 +6,20 @@ package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path
 local test = require 'tap'
 local ffi = require 'ffi'
 
-ffi.cdef 'int setenv(const char *name, const char *value, int overwrite);'
+ffi.cdef [[
+int setenv(const char *name, const char *value, int overwrite);
+int fake_live(void);
+const char *fake_log(void);
+void fake_clear(void);
+void fake_room(size_t bytes);
+]]
 local path = os.tmpname()
 local cc = 'env -u LD_PRELOAD cc -std=c11 -O1 -shared -fPIC %s../fake_cuda.c -lpthread -o %s'
 local status = os.execute(cc:format(here, path))
 assert(status == 0, 'cc does not build tests/fake_cuda.c')
 ffi.C.setenv('ATTN_CUDA', path, 1)
+ffi.C.setenv('ATTN_NVRTC', path, 1)
+ffi.C.setenv('ATTN_CACHE', 'none', 1)
 
 local attn = require 'attn'
 local T = require 'attn.tensor'
@@ -98,6 +106,74 @@ test('memory is counted and given back', function(t)
     x:free()
     t.equal(T.memory(), before)
     t.fails(function() return x[0] end, 'freed')
+end)
+
+local fake = ffi.load(path)
+
+local function allocations()
+    local _, n = ffi.string(fake.fake_log()):gsub('cuMemAlloc', '')
+    return n
+end
+
+test('garbage is memory for others, and the driver is asked for little', function(t)
+    attn.collect()
+    local live = fake.fake_live()
+    local x = attn.zeros({50000}, {device = name})
+    fake.fake_clear()
+    for _ = 1, 50 do
+        attn.zeros({50000}, {device = name}):free()
+    end
+    t.equal(allocations(), 1)
+    for _ = 1, 2000 do -- the collector frees them
+        x = x * 1
+    end
+    t.ok(allocations() < 1000, allocations())
+    x:free()
+    attn.collect()
+    t.equal(fake.fake_live(), live)
+end)
+
+test('memory that work on a stream may use is nobody else\'s meanwhile', function(t)
+    local C, device = require 'attn.ffi'.C, attn.device(name)
+    local box = ffi.new 'void *[1]'
+    t.equal(C.attn_stream_new(device.handle, box), 0)
+    local stream = box[0]
+    local shape = {1, 1, 16, 32}
+    local q, k, v = attn.randn(3, shape, {device = name, dtype = 'bf16'})
+    local o, call = attn.attention(q, k, v, {stream = stream}) -- it waits there
+    local used = {}
+    for _, x in ipairs {q, k, v, o} do
+        used[tostring(x.head.data)] = true
+        x:free()
+    end
+    call:free()
+    local others = {}
+    local function shared()
+        local n = 0
+        for _ = 1, 6 do
+            local x = attn.empty(shape, {device = name, dtype = 'bf16'})
+            n = n + (used[tostring(x.head.data)] and 1 or 0)
+            others[#others + 1] = x
+        end
+        return n
+    end
+    t.equal(shared(), 0)
+    t.equal(C.attn_stream_sync(device.handle, stream), 0)
+    t.equal(shared(), 4)
+    C.attn_stream_release(device.handle, stream)
+end)
+
+test('before memory is out, what is kept and what is garbage is given back', function(t)
+    attn.collect()
+    fake.fake_room(200e6)
+    local last
+    for i = 1, 40 do
+        last = attn.empty({1e6 + 1e5 * i}, {device = name}) -- 4 to 20 MB, each of its own size
+    end
+    t.ok(last)
+    t.fails(function() attn.empty({1e8}, {device = name}) end, 'out of memory: device cuda:0')
+    t.equal(#last, 5e6)
+    fake.fake_room(0)
 end)
 
 os.remove(path)
