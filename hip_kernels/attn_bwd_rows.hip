@@ -29,9 +29,8 @@ DEV void rows_row(const attn_params *p, i64 b, i64 h, i64 row) {
     c -= t->dlse.data ? float_of(load_u32(rows_at(&t->dlse, b, h, row))) : 0;
     if (lane_id() == 0) {
         const int nothing = lse == MINUS_INF;
-        const float base = lse == lse ? lse * (float)LOG2_E : VM_NAN;
         const u64 to = rows_at(&t->stats, b, h, row);
-        store_u32(to, bits_of(nothing ? -MINUS_INF : base));
+        store_u32(to, bits_of(nothing ? -MINUS_INF : lse == lse ? lse : VM_NAN));
         store_u32(to + 4, bits_of(nothing ? 0 : c == c ? c : VM_NAN));
     }
 }

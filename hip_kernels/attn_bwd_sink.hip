@@ -15,13 +15,14 @@
 
 DEV void attn_bwd_sink_body(const attn_params *p) {
     const i64 h = block_id();
-    const float sink = sink_of(p, h) * (float)LOG2_E;
+    const float sink = sink_of(p, h);
     float sum = 0, lost = 0; /* Kahan's */
     for (i64 b = 0; b < p->B && sink != MINUS_INF; b++) {
         const attn_seq seq = seq_of(p, b);
         for (i64 i = lane_id(); i < seq.nq; i += TILE_LANES) {
             const attn_stats t = stats_of(p, b, h, seq.q_row + i);
-            const float x = -(exp2_fast(sink - t.base) * t.c) - lost, to = sum + x;
+            const float part = exp2_fast((sink - t.lse) * (float)LOG2_E);
+            const float x = -(part * t.c) - lost, to = sum + x;
             lost = (to - sum) - x;
             sum = to;
         }

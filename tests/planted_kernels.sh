@@ -36,6 +36,7 @@ suite() {
 }
 
 # What the suite draws at random would see the same, later.
+# shellcheck disable=SC2034
 cases=(
     'dtype=f16 H=2 NQ=100 NK=200 D=64 seed=1'
     'dtype=bf16 H=4 HK=2 NQ=70 NK=300 D=128 seed=2 variant="@causal"'
@@ -50,20 +51,33 @@ cases=(
     'dtype=f16 NQ=32 NK=6000 D=32 seed=11 inv=1 variant="k < 1 ? 10 : 0.1 * s"' # p below 2^-14
 )
 
+# Of backward, for faults that forward does not have.
+# shellcheck disable=SC2034
+backward=(
+    'dir=bwd dtype=bf16 H=4 HK=2 NQ=70 NK=150 D=64 seed=2 variant="@causal"'
+    'dir=bwd H=2 NQ=40 NK=90 D=24 seed=4 dropout=0.3 dseed=7 sink=1 dlse=1'
+    'dir=bwd dtype=f16 B=3 D=40 DV=24 packed=both qlens=5,70,0 klens=9,130,64 variant="@softcap 5"'
+    'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=q'
+)
+set=cases # the list that is judged by
+
 # judge PROGRAM DEVICE: 0 if all cases pass; otherwise what was seen is in $work/out.
 judge() {
     local text
-    for text in "${cases[@]}"; do
+    local -n list=$set
+    for text in "${list[@]}"; do
         timeout 120 "$1" --device "$2" --case "$text" >"$work/out" 2>&1 || return 1
     done
 }
 
 suite "$work/right" || exit 2
-for device in $devices emu:sm_80 emu:gfx90a emu:gfx942; do
-    judge "$work/right" "$device" && continue
-    echo "without a fault $device fails:"
-    tail -n 5 "$work/out"
-    exit 1
+for set in backward cases; do
+    for device in $devices emu:sm_80 emu:gfx90a emu:gfx942; do
+        judge "$work/right" "$device" && continue
+        echo "without a fault $device fails:"
+        tail -n 5 "$work/out"
+        exit 1
+    done
 done
 
 caught=0
@@ -100,7 +114,7 @@ plant barrier-a sched/multistage.h 's/ring_sync(); \/\* A \*\///'
 plant barrier-b sched/multistage.h 's/ring_sync(); \/\* B \*\///'
 plant wait-too-few sched/multistage.h 's/FLYING = 2 \* ATTN_STAGES - 2/FLYING = 2 * ATTN_STAGES/' \
     emu:sm_80
-plant v-of-next-stage sched/multistage.h 's/tile_pv(o, &pp, stage)/tile_pv(o, \&pp, before)/' \
+plant v-of-next-stage sched/multistage.h 's/&pp, RING_V, stage)/\&pp, RING_V, before)/' \
     emu:sm_80
 plant k-of-wrong-stage sched/multistage.h \
     's/ring_load(&hold_k, RING_K, stage,/ring_load(\&hold_k, RING_K, before,/' emu:sm_80
@@ -117,7 +131,7 @@ plant sum-not-rescaled core/softmax.h 's/t->l\[r\] \*= fade\[r\];//'
 plant vote-of-one-row core/softmax.h 's/moved |= move;/moved = move;/' emu:sm_80
 plant trouble-overlooked core/epilogue.h \
     's/wild |= (u32)(w->row0/wild |= (u32)(w->row0 > 0 \&\& w->row0/'
-plant odd-column-lost core/epilogue.h 's/if (d + 1 < p->DV) {/if (d + 2 < p->DV) {/'
+plant odd-column-lost core/epilogue.h 's/if (d + 1 < cols) {/if (d + 2 < cols) {/'
 plant last-row-lost core/epilogue.h 's/if (at >= w->rows ||/if (at >= w->rows - 1 ||/'
 plant range-cut core/range.h 's/(w->k_end + ATTN_BN - 1) \/ ATTN_BN/w->k_end \/ ATTN_BN/'
 plant full-past-the-end core/range.h 's/past <= w->k_end ? 2 : 1/past <= w->k_end + 1 ? 2 : 1/'
@@ -145,6 +159,25 @@ plant low-rounded arch/sm80_f32.h 's/return bits_of(x - float_of(high_of(x)))/re
 plant row-sum-of-one-lane arch/gfx9.h 's/return x + lane_xor(x, 32)/return x/' emu:gfx942
 plant swizzle-of-readers-gfx9 arch/gfx9.h 's/chunks % 8 == 0 ? 4 : 2, row/2, row/' emu:gfx942
 plant subnormals-flushed arch/gfx90a.h 's/TILE_P_SCALE .*/TILE_P_SCALE 1.0f/' emu:gfx90a
+
+# Of backward.
+set=backward
+plant back-barrier sched/backward.h 's/ring_sync(); \/\* A \*\///'
+plant back-barrier-b sched/backward.h 's/ring_sync(); \/\* B \*\///' emu:gfx942
+plant back-place sched/backward.h 's/next = AHEAD % STAGES/next = 0/' emu:sm_80
+plant back-one-head sched/backward.h 's/(step >> 1) \/ range_steps(w)/0/'
+plant back-steps-of-heads core/range.h 's/i0 = n % steps \* ATTN_BN/i0 = n \/ steps * ATTN_BN/'
+plant back-no-delta core/grad.h 's/ - stats->c)/)/'
+plant back-no-derivative core/grad.h 's/t.g \*= attn_score_by_s/(void)attn_score_by_s/'
+plant back-dropped-counts core/grad.h 's/there && t.w != 0 ? t.p \* t.w : 0/there ? t.p : 0/'
+plant back-other-draw core/dropout.h \
+    's/(u32)dropout_keeps(p, &draw, k) << r/(u32)dropout_keeps(p, \&draw, k + 1) << r/'
+plant back-row-of-sequence core/grad.h 's/w->h, w->seq.q_row + i)/w->h, i)/'
+plant back-dlse-added attn_bwd_rows.hip 's/c -= t->dlse/c += t->dlse/'
+plant back-nan-overlooked core/grad_out.h 's/not_finite != 0.0f) << r/not_finite > 1e9f) << r/'
+plant back-nan-spreads core/careful_grad.h 's/if (!g.seen || /if (/'
+plant back-rows-turned arch/gfx9_ring.h \
+    's/chunk_at(quad \* 4 + e, col/chunk_at(quad * 4 + (e ^ 1), col/' emu:gfx942
 
 echo "$caught passed, $missed failed"
 [ "$missed" -eq 0 ]

@@ -1,9 +1,9 @@
 /* grad.h: from products of a tile to p and g, the factors of backward's sums.
 
    Who calls it: sched/backward.h, careful_grad.h. With s = q.k, dp = dO.v, and of a query row its
-   base and c (stats.h):
+   LSE and c (stats.h):
 
-       x = score(scale s)     p = 2^(x log2 e - base)     w = dropout times the scale of v
+       x = score(scale s)     p = e^(x - LSE)     w = dropout times the scale of v
        g = p (dp w - c) dscore/ds scale                   dq += g k   dk += g q   dv += p w dO
 
    g is rounded as an operand; so it is summed without a scale that all pairs share, which
@@ -28,7 +28,7 @@ DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row
     const float x = score_pair(p, w, row, k, scaled, check);
     attn_grad t;
     t.seen = !check || x != MINUS_INF;
-    t.p = exp2_fast(fma_f32(x, (float)LOG2_E, -stats->base));
+    t.p = exp2_fast((x - stats->lse) * (float)LOG2_E); /* no product overflows before */
     t.w = kept ? score_v_scale(p, w, row->h, k) * p->drop_factor : 0;
     t.g = t.p * ((kept ? dp * t.w : 0) - stats->c);
 #if ATTN_HAS_SCORE

@@ -3,24 +3,24 @@
    Who calls it: attn_bwd_rows.hip writes it; grad.h, careful_grad.h and attn_bwd_sink.hip read it.
 
        p.back.stats   [B][H][NQ] (packed: [H][T]) of two f32:
-           base   LSE in powers of two; +inf where the row sees nothing, so that its p are 0
+           lse    +inf where the row sees nothing, so that its p are 0
            c      dO.O - dLSE; there 0
 
-   A row that is NaN has the base NaN, and p and g NaN at the keys that it sees. */
+   A row that is NaN has the LSE NaN, and p and g NaN at the keys that it sees. */
 #ifndef ATTN_STATS_H
 #define ATTN_STATS_H
 
 #include "core/work.h"
 
 typedef struct attn_stats {
-    float base, c;
+    float lse, c;
 } attn_stats;
 
 /* Memory row `row` of head h. */
 DEV attn_stats stats_of(const attn_params *p, i64 b, i64 h, i64 row) {
     const u64 both = load_u64(rows_at(&p->back.stats, b, h, row));
     attn_stats t;
-    t.base = float_of((u32)both);
+    t.lse = float_of((u32)both);
     t.c = float_of((u32)(both >> 32));
     return t;
 }
@@ -28,7 +28,7 @@ DEV attn_stats stats_of(const attn_params *p, i64 b, i64 h, i64 row) {
 /* What stands for a row that is not there. */
 DEV attn_stats stats_nothing(void) {
     attn_stats t;
-    t.base = float_of(0x7f800000u);
+    t.lse = float_of(0x7f800000u);
     t.c = 0;
     return t;
 }
