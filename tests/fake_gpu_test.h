@@ -1,9 +1,9 @@
 // fake_gpu_test.h: a look-alike of a GPU's driver in a test: built by cc, found by the library, and
 // with the emulator as its chip.
 //
-// Who includes it: hip_test.cc and fault_test.cc. What the library hands to the look-alike's
-// compiler becomes an emulated kernel: the texts that chips and emulator have in common are those
-// handed over, the others (the instructions) are the emulator's.
+// Who includes it, after Catch: hip_test.cc, memory_test.cc, fault_test.cc. What the library hands
+// to the look-alike's compiler becomes an emulated kernel: the texts that chips and emulator have in
+// common are those handed over, the others (the instructions) are the emulator's.
 #ifndef ATTN_FAKE_GPU_TEST_H
 #define ATTN_FAKE_GPU_TEST_H
 
@@ -15,6 +15,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <vector>
 
 extern "C" {
 #include "emu/emu_driver.h"
@@ -190,6 +191,114 @@ struct Library {
         }
     }
     Library(const Library &) = delete;
+};
+
+// HIP's, with the emulator behind it.
+inline const Library &hip() {
+    static const Library library("tests/fake_hip.c", "ATTN_HIP", "ATTN_HIPRTC");
+    static const bool once = (library.emulate(&emulator), true);
+    (void)once;
+    return library;
+}
+
+// -- A call --------------------------------------------------------------------------------------
+
+struct Device {
+    attn_device *d = nullptr;
+    explicit Device(const char *name) {
+        hip();
+        const int status = attn_device_open(name, nullptr, &d);
+        INFO(attn_error());
+        REQUIRE(status == ATTN_OK);
+    }
+    ~Device() { attn_device_release(d); }
+    Device(const Device &) = delete;
+};
+
+// A compact tensor in the memory of a device; random if it has a seed.
+struct Tensor {
+    attn_device *d;
+    std::vector<int64_t> shape;
+    attn_tensor t{};
+    Tensor(const Device &on, int type, std::vector<int64_t> n, uint64_t seed = 0)
+        : d(on.d), shape(std::move(n)) {
+        int64_t count = 1;
+        for (const int64_t extent : shape) {
+            count *= extent;
+        }
+        REQUIRE(attn_buffer_new(d, uint64_t(count * attn__type_bytes(type)), &t.data) == ATTN_OK);
+        t.ndim = static_cast<int32_t>(shape.size());
+        t.dtype = {static_cast<uint8_t>(type & 255), static_cast<uint8_t>(type >> 8), 1};
+        t.shape = shape.data();
+        if (seed) {
+            REQUIRE(attn_random(d, &t, ATTN_NORMAL, seed, nullptr) == ATTN_OK);
+        }
+    }
+    ~Tensor() { attn_buffer_release(d, t.data); }
+    Tensor(const Tensor &) = delete;
+    // Its elements, by a copy on `stream`.
+    std::vector<float> read(void *stream = nullptr) {
+        int64_t count = 1;
+        for (const int64_t extent : shape) {
+            count *= extent;
+        }
+        std::vector<float> out(static_cast<size_t>(count));
+        attn_tensor here = t;
+        here.data = out.data();
+        here.device = {1, 0};
+        here.dtype = {2, 32, 1};
+        here.strides = nullptr;
+        const int status = attn_tensor_copy(d, &here, &t, stream);
+        INFO(attn_error());
+        REQUIRE(status == ATTN_OK);
+        return out;
+    }
+};
+
+// B 2, H 4, HK 2, 40 rows and 52 keys of D 24, causal with slopes from a tensor.
+struct Call {
+    Tensor q, k, v, o, lse, slopes;
+    attn_capture capture{};
+    attn_call c{};
+    attn_variant *variant = nullptr;
+    attn_plan *plan = nullptr;
+    void *workspace = nullptr;
+    attn_device *d;
+    Call(const Device &on, int type)
+        : q(on, type, {2, 4, 40, 24}, 1), k(on, type, {2, 2, 52, 24}, 2),
+          v(on, type, {2, 2, 52, 24}, 3), o(on, type, {2, 4, 40, 24}),
+          lse(on, ATTN_F32, {2, 4, 40}), slopes(on, ATTN_F32, {4}, 4), d(on.d) {
+        attn_plan_info info = {};
+        info.size = sizeof info;
+        capture.name = "slopes";
+        capture.value = &slopes.t;
+        c.size = sizeof c;
+        c.q = &q.t;
+        c.k = &k.t;
+        c.v = &v.t;
+        c.o = &o.t;
+        c.lse = &lse.t;
+        c.captures = &capture;
+        c.n_captures = 1;
+        REQUIRE(attn_variant_parse("f32 slopes[1]; k <= q ? s - slopes[h] * (q - k) : -inf",
+                                   &variant) == ATTN_OK);
+        const int status = attn_plan_new(d, ATTN_FORWARD, &c, variant, &plan);
+        INFO(attn_error());
+        REQUIRE(status == ATTN_OK);
+        REQUIRE(attn_plan_query(plan, &info) == ATTN_OK);
+        REQUIRE(attn_buffer_new(d, info.workspace, &workspace) == ATTN_OK);
+    }
+    ~Call() {
+        attn_buffer_release(d, workspace);
+        attn_plan_release(plan);
+        attn_variant_release(variant);
+    }
+    Call(const Call &) = delete;
+    void run(void *stream) {
+        const int status = attn_run(plan, &c, workspace, stream);
+        INFO(attn_error());
+        REQUIRE(status == ATTN_OK);
+    }
 };
 
 } // namespace fake

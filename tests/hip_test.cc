@@ -10,113 +10,12 @@
 
 #include <chrono>
 #include <string>
-#include <vector>
 
 namespace {
 
-const fake::Library &hip() {
-    static const fake::Library library("tests/fake_hip.c", "ATTN_HIP", "ATTN_HIPRTC");
-    library.emulate(&fake::emulator);
-    return library;
-}
-
-struct Device {
-    attn_device *d = nullptr;
-    explicit Device(const char *name) {
-        hip();
-        const int status = attn_device_open(name, nullptr, &d);
-        INFO(attn_error());
-        REQUIRE(status == ATTN_OK);
-    }
-    ~Device() { attn_device_release(d); }
-    Device(const Device &) = delete;
-};
-
-// A compact tensor in the memory of a device; random if it has a seed.
-struct Tensor {
-    attn_device *d;
-    std::vector<int64_t> shape;
-    attn_tensor t{};
-    Tensor(const Device &on, int type, std::vector<int64_t> n, uint64_t seed = 0)
-        : d(on.d), shape(std::move(n)) {
-        int64_t count = 1;
-        for (const int64_t extent : shape) {
-            count *= extent;
-        }
-        REQUIRE(attn_buffer_new(d, uint64_t(count * attn__type_bytes(type)), &t.data) == ATTN_OK);
-        t.ndim = static_cast<int32_t>(shape.size());
-        t.dtype = {static_cast<uint8_t>(type & 255), static_cast<uint8_t>(type >> 8), 1};
-        t.shape = shape.data();
-        if (seed) {
-            REQUIRE(attn_random(d, &t, ATTN_NORMAL, seed, nullptr) == ATTN_OK);
-        }
-    }
-    ~Tensor() { attn_buffer_release(d, t.data); }
-    Tensor(const Tensor &) = delete;
-    // Its elements, by a copy on `stream`.
-    std::vector<float> read(void *stream = nullptr) {
-        int64_t count = 1;
-        for (const int64_t extent : shape) {
-            count *= extent;
-        }
-        std::vector<float> out(static_cast<size_t>(count));
-        attn_tensor here = t;
-        here.data = out.data();
-        here.device = {1, 0};
-        here.dtype = {2, 32, 1};
-        here.strides = nullptr;
-        const int status = attn_tensor_copy(d, &here, &t, stream);
-        INFO(attn_error());
-        REQUIRE(status == ATTN_OK);
-        return out;
-    }
-};
-
-// B 2, H 4, HK 2, 40 rows and 52 keys of D 24, causal with slopes from a tensor.
-struct Call {
-    Tensor q, k, v, o, lse, slopes;
-    attn_capture capture{};
-    attn_call c{};
-    attn_variant *variant = nullptr;
-    attn_plan *plan = nullptr;
-    void *workspace = nullptr;
-    attn_device *d;
-    Call(const Device &on, int type)
-        : q(on, type, {2, 4, 40, 24}, 1), k(on, type, {2, 2, 52, 24}, 2),
-          v(on, type, {2, 2, 52, 24}, 3), o(on, type, {2, 4, 40, 24}),
-          lse(on, ATTN_F32, {2, 4, 40}), slopes(on, ATTN_F32, {4}, 4), d(on.d) {
-        attn_plan_info info = {};
-        info.size = sizeof info;
-        capture.name = "slopes";
-        capture.value = &slopes.t;
-        c.size = sizeof c;
-        c.q = &q.t;
-        c.k = &k.t;
-        c.v = &v.t;
-        c.o = &o.t;
-        c.lse = &lse.t;
-        c.captures = &capture;
-        c.n_captures = 1;
-        REQUIRE(attn_variant_parse("f32 slopes[1]; k <= q ? s - slopes[h] * (q - k) : -inf",
-                                   &variant) == ATTN_OK);
-        const int status = attn_plan_new(d, ATTN_FORWARD, &c, variant, &plan);
-        INFO(attn_error());
-        REQUIRE(status == ATTN_OK);
-        REQUIRE(attn_plan_query(plan, &info) == ATTN_OK);
-        REQUIRE(attn_buffer_new(d, info.workspace, &workspace) == ATTN_OK);
-    }
-    ~Call() {
-        attn_buffer_release(d, workspace);
-        attn_plan_release(plan);
-        attn_variant_release(variant);
-    }
-    Call(const Call &) = delete;
-    void run(void *stream) {
-        const int status = attn_run(plan, &c, workspace, stream);
-        INFO(attn_error());
-        REQUIRE(status == ATTN_OK);
-    }
-};
+using fake::Call;
+using fake::Device;
+using fake::Tensor;
 
 double distance(const std::vector<float> &a, const std::vector<float> &b) {
     double most = 0;
@@ -132,7 +31,7 @@ int (*set_device)(int);
 int (*get_device)(int *);
 
 void find_device_calls() {
-    void *const library = dlopen(hip().path.c_str(), RTLD_NOW);
+    void *const library = dlopen(fake::hip().path.c_str(), RTLD_NOW);
     set_device = reinterpret_cast<int (*)(int)>(dlsym(library, "hipSetDevice"));
     get_device = reinterpret_cast<int (*)(int *)>(dlsym(library, "hipGetDevice"));
     REQUIRE(set_device);
@@ -142,7 +41,7 @@ void find_device_calls() {
 } // namespace
 
 TEST_CASE("HIP's devices, and what a chip has is read") {
-    hip();
+    fake::hip();
     attn_device_info list[8];
     REQUIRE(attn__hip.list(list, 8) == 3);
     CHECK(std::string(list[0].name) == "hip:0");
@@ -187,12 +86,12 @@ TEST_CASE("a forward pass by HIP's calls has the host's result") {
         REQUIRE(set_device(2) == 0);
         Call want(host, row.type), got(on, row.type);
         want.run(nullptr);
-        const int before = hip().last()->count;
-        hip().clear();
+        const int before = fake::hip().last()->count;
+        fake::hip().clear();
         got.run(stream);
-        const std::string log = hip().log(); // launches, and nothing that waits
-        CHECK(hip().last()->count > before);
-        CHECK(hip().last()->stream == stream);
+        const std::string log = fake::hip().log(); // launches, and nothing that waits
+        CHECK(fake::hip().last()->count > before);
+        CHECK(fake::hip().last()->stream == stream);
         for (const char *const word : {"Synchronize", "Malloc", "Free", "Memcpy", "ModuleLoad"}) {
             INFO(word);
             CHECK(log.find(word) == std::string::npos);
@@ -227,7 +126,7 @@ TEST_CASE("a run's results are there for a copy on the stream NULL") {
 
 TEST_CASE("compiled code is found again, in any process") {
     Device on("hip:0");
-    hip().clear();
+    fake::hip().clear();
     { const Call call(on, ATTN_BF16); }
     // The child that compiles has a log of its own, so a cache is told by the time.
     const auto begin = std::chrono::steady_clock::now();
@@ -237,7 +136,7 @@ TEST_CASE("compiled code is found again, in any process") {
 }
 
 TEST_CASE("hipRTC may hang or end") {
-    hip();
+    fake::hip();
     auto job = std::make_unique<attn__job>();
     attn__job_begin(job.get(), attn__target_find("gfx942"), "attn_fwd.hip");
     void *code = nullptr;
@@ -265,9 +164,9 @@ TEST_CASE("rows of memory by HIP's copies") {
     view.device = {1, 0};
     Tensor want(host, ATTN_F32, {5, 6, 8});
     REQUIRE(attn_tensor_copy(host.d, &want.t, &view, nullptr) == ATTN_OK);
-    hip().clear();
+    fake::hip().clear();
     REQUIRE(attn_tensor_copy(on.d, &far.t, &view, nullptr) == ATTN_OK);
-    CHECK(std::string(hip().log()).find("hipMemcpy2D kind 1 ") != std::string::npos);
+    CHECK(std::string(fake::hip().log()).find("hipMemcpy2D kind 1 ") != std::string::npos);
     REQUIRE(attn_tensor_copy(on.d, &also.t, &far.t, nullptr) == ATTN_OK);
     CHECK(also.read() == want.read());
 }

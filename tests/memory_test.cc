@@ -13,10 +13,7 @@
 
 namespace {
 
-const fake::Library &hip() {
-    static const fake::Library library("tests/fake_hip.c", "ATTN_HIP", "ATTN_HIPRTC");
-    return library;
-}
+using fake::hip;
 
 struct Device {
     attn_device *d = nullptr;

@@ -88,6 +88,27 @@ tensor it is 0 (false), and no memory is touched. Beside these there are constan
     return table.concat(out)
 end
 
+local FAULTS = [[
+
+## When a device fails
+
+Tried by `tests/fault_test.cc` on a look-alike of a driver.
+
+- **No memory.** The call that wanted it (`attn_buffer_new`, `attn_buffer_new_on`, `attn_plan_new`
+  as it loads code, `attn_run` as it launches) returns ATTN_MEMORY. Nothing is changed, and every
+  later call does as before.
+- **A kernel made an illegal access.** `attn_run` only launches it and returns 0. Then every call
+  that reaches the device returns ATTN_DRIVER with the driver's name of the error, until the process
+  ends: `attn_run`, `attn_plan_new` where code must be loaded, `attn_tensor_copy`, `attn_random`,
+  `attn_merge`, `attn_dropout`, `attn_buffer_new`, `attn_buffer_use`, `attn_stream_new`,
+  `attn_stream_sync`.
+- **The device was lost.** The same calls return ATTN_DRIVER.
+
+`attn_plan_query` and everything that ends in `_release` work on, and so do other devices: `cpu` in
+this process, the same chip in a new one if its driver has it again. An emulated chip has no such
+state: the run that fails returns ATTN_DRIVER, later ones do as before.
+]]
+
 local function errors(header)
     local out = {[[
 # Errors
@@ -105,6 +126,7 @@ allowed), `attn_error_arg()` the argument's name. In Lua a failure is an error o
     for _, row in ipairs(rows(header, 'ATTN_STATUSES')) do
         out[#out + 1] = ('| ATTN_%s | %s | %s |\n'):format(row[1], row[2], row[3])
     end
+    out[#out + 1] = FAULTS
     return table.concat(out)
 end
 
