@@ -79,10 +79,10 @@ int attn__jit_key(const attn__job *job, char key[ATTN__KEY]) {
 
 int attn__jit(const attn__job *job, const char *key, void **code, size_t *bytes) {
     *code = NULL;
-    if (attn__cache_read(key, code, bytes)) {
-        return ATTN_OK;
+    if (!attn__cache_read(key, code, bytes)) {
+        ATTN_TRY(compiler_of(job->target)->compile(job, code, bytes));
+        attn__cache_write(key, *code, *bytes);
     }
-    ATTN_TRY(compiler_of(job->target)->compile(job, code, bytes));
-    attn__cache_write(key, *code, *bytes);
+    attn__debug_code(job, key, *code, *bytes);
     return ATTN_OK;
 }

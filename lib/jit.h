@@ -52,6 +52,9 @@ typedef struct attn__compiler {
     int (*compile)(const attn__job *job, void **code, size_t *bytes);
 } attn__compiler;
 extern const attn__compiler attn__cc, attn__nvrtc, attn__hiprtc; /* jit_*.c */
+/* jit_cc.c: runs a command with both outputs to a file. Its exit status; -1: it could not be
+   started. */
+int attn__spawn(char *const argv[], const char *log);
 
 enum { ATTN__KEY = 65 };
 /* A job with the target's kernel files and nothing else. */
@@ -66,6 +69,8 @@ int attn__jit(const attn__job *job, const char *key, void **code, size_t *bytes)
    error. */
 int attn__cache_read(const char *key, void **code, size_t *bytes);
 void attn__cache_write(const char *key, const void *code, size_t bytes);
+/* jit_debug.c: writes what is known of it, if ATTN_DEBUG is set. */
+void attn__debug_code(const attn__job *job, const char *key, const void *code, size_t bytes);
 
 /* -- sha256.c: FIPS 180-4 ---------------------------------------------------------------------- */
 typedef struct attn__sha256 {

@@ -63,10 +63,9 @@ static void word(command *c, const char *w) {
     c->argv[c->n] = NULL;
 }
 
-/* Runs it with both outputs to a file. The exit status; -1: it could not be started. A program that
-   ignores its children, or waits for them elsewhere, leaves no status here: 0, and what the
-   command wrote tells. */
-static int run(const command *c, const char *log) {
+/* A program that ignores its children, or waits for them elsewhere, leaves no status here: 0, and
+   what the command wrote tells. */
+int attn__spawn(char *const argv[], const char *log) {
     posix_spawn_file_actions_t actions;
     pid_t child;
     int status = -1;
@@ -74,7 +73,7 @@ static int run(const command *c, const char *log) {
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    const int failed = posix_spawnp(&child, c->argv[0], &actions, NULL, c->argv, environ);
+    const int failed = posix_spawnp(&child, argv[0], &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (failed) {
         return -1;
@@ -135,7 +134,7 @@ static int ask(const command *c, const char *cc) {
     word(&v, "-v");
     ATTN_TRY(attn__temporary_new(&folder));
     attn__temporary_path(&folder, "log", log);
-    const int left = run(&v, log);
+    const int left = attn__spawn(v.argv, log);
     const int status =
         left == 0 ? read_file(log, &text, &n)
                   : attn__fail(ATTN_DEVICE, "device",
@@ -204,7 +203,7 @@ static int compile_in(const attn__temporary *folder, const attn__job *job, void 
     word(&c, entry);
     word(&c, "-o");
     word(&c, out);
-    const int status = run(&c, log);
+    const int status = attn__spawn(c.argv, log);
     if (status != 0 || access(out, R_OK) != 0) {
         void *text = NULL;
         size_t n = 0;

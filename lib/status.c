@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A thread's last failure. It is large, as a compiler's words stand in it, and lies on the heap: a
@@ -130,20 +131,11 @@ int attn__struct_out(void *to, const void *from, size_t known, const char *name)
 
 /* -- The log: one JSON object a line, written by one call of write ----------------------------- */
 
+static pthread_once_t log_once = PTHREAD_ONCE_INIT;
 static int log_file = -1;
 static atomic_int log_level;
 
-int attn__log_level(void) {
-    return atomic_load_explicit(&log_level, memory_order_relaxed);
-}
-
-int attn_log(const char *path, int level) {
-    if (level < 0 || level > 2) {
-        return attn__fail(ATTN_INVALID, "level", "level is %d; 0, 1 and 2 are allowed", level);
-    }
-    if (level > 0 && !path) {
-        return attn__fail(ATTN_INVALID, "path", "path is NULL; level %d needs a file", level);
-    }
+static int log_to(const char *path, int level) {
     int file = -1;
     if (level > 0) {
         file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -160,6 +152,32 @@ int attn_log(const char *path, int level) {
         close(old);
     }
     return ATTN_OK;
+}
+
+/* ATTN_DEBUG names a folder for plans.json and more (jit_debug.c). */
+static void log_begin(void) {
+    const char *const folder = getenv("ATTN_DEBUG");
+    char path[4096];
+    if (folder && *folder && snprintf(path, sizeof path, "%s/plans.json", folder) < 4096) {
+        mkdir(folder, 0700);
+        log_to(path, 1);
+    }
+}
+
+int attn__log_level(void) {
+    pthread_once(&log_once, log_begin);
+    return atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
+int attn_log(const char *path, int level) {
+    if (level < 0 || level > 2) {
+        return attn__fail(ATTN_INVALID, "level", "level is %d; 0, 1 and 2 are allowed", level);
+    }
+    if (level > 0 && !path) {
+        return attn__fail(ATTN_INVALID, "path", "path is NULL; level %d needs a file", level);
+    }
+    pthread_once(&log_once, log_begin);
+    return log_to(path, level);
 }
 
 /* A line that cannot be formed or written is lost: the log never fails the work it reports. */

@@ -226,6 +226,48 @@ TEST_CASE("processes may race") {
     CHECK(here.files() == 1);
 }
 
+TEST_CASE("every step of a plan can be read") {
+    const folder here;
+    const std::string debug = here.path + "/debug";
+    const pid_t child = fork(); /* what is read once was not read yet there */
+    if (child == 0) {
+        setenv("ATTN_DEBUG", debug.c_str(), 1);
+        attn_device *d;
+        attn_plan *plan;
+        attn_variant *variant;
+        int64_t shape[] = {1, 1, 16, 32};
+        attn_tensor q = {nullptr, {0, 0}, 4, {2, 32, 1}, shape, nullptr, 0};
+        attn_call call = {};
+        call.size = sizeof call;
+        call.q = call.k = call.v = call.o = &q;
+        _exit(attn_device_open("emu:sm_80", nullptr, &d) == ATTN_OK &&
+                      attn_variant_parse("k <= q ? s : -inf", &variant) == ATTN_OK &&
+                      attn_plan_new(d, ATTN_FORWARD, &call, variant, &plan) == ATTN_OK
+                  ? 0
+                  : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+    const std::string line = read(debug + "/plans.json");
+    CHECK(line.find("\"event\":\"plan\"") != std::string::npos);
+    CHECK(line.find("k <= q") != std::string::npos);
+    std::string kernel;
+    DIR *const dir = opendir(debug.c_str());
+    while (const dirent *const e = readdir(dir)) {
+        const std::string name = e->d_name;
+        kernel = name.find("-attn_fwd") == 16 ? debug + "/" + name : kernel;
+    }
+    closedir(dir);
+    REQUIRE_FALSE(kernel.empty());
+    CHECK(read(kernel + "/job.txt").find("attn_fwd.hip for sm_80 by cc\nkey ") == 0);
+    CHECK(read(kernel + "/job.txt").find("#define ATTN_D=32\n") != std::string::npos);
+    CHECK(read(kernel + "/variant.h").size() > 100);
+    CHECK(read(kernel + "/code").compare(1, 3, "ELF") == 0);
+    CHECK(read(kernel + "/code.s").find("attn_fwd") != std::string::npos);
+    CHECK(read(kernel + "/resources.txt").find("text") != std::string::npos);
+}
+
 TEST_CASE("a compile may be killed") {
     const folder here;
     const std::string path = here.path + "/killer";
