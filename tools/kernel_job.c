@@ -1,6 +1,6 @@
 /* kernel_job.c: what a plan would tell a compiler, for one line of tools/kernels.txt.
 
-       kernel_job gfx942 f16 128 128 4096 0 OUT [dropout] [scales] [blocks] [TEXT]
+       kernel_job gfx942 f16 128 128 4096 0 OUT [dq | dkdv] [dropout] [scales] [blocks] [TEXT]
 
    4096 are the query rows; 0: the first tile, 1: the next smaller one, ...; TEXT is a variant.
    Prints the definitions on one line, in front of them warps and the tile's keys, or nothing where
@@ -23,7 +23,7 @@ static int type_of(const char *name) {
 }
 
 /* The variant's functions into `path`, its definitions to standard output. */
-static int variant(const char *text, const char *path) {
+static int variant(const char *text, int backward, const char *path) {
     attn__bound bound[ATTN__MAX_SYMBOLS];
     int32_t word[ATTN__MAX_SYMBOLS];
     attn_variant *v = NULL;
@@ -32,7 +32,7 @@ static int variant(const char *text, const char *path) {
     for (int i = 0; i < ATTN__MAX_SYMBOLS; i++) {
         bound[i].type = ATTN_F32;
     }
-    if (attn_variant_parse(text, &v) < 0 || attn__variant_source(v, bound, 0, &source) < 0) {
+    if (attn_variant_parse(text, &v) < 0 || attn__variant_source(v, bound, backward, &source) < 0) {
         fprintf(stderr, "%s\n", attn_error());
         return 1;
     }
@@ -48,6 +48,23 @@ static int variant(const char *text, const char *path) {
     return 0;
 }
 
+static int feature(const char *text, int backward, const char *path) {
+    static const char *const names[][2] = {
+        {"dropout", "DROPOUT"}, {"scales", "SCALES"}, {"blocks", "BLOCKS"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(text, names[i][0]) == 0) {
+            printf(" -DATTN_HAS_%s=1", names[i][1]);
+            return 0;
+        }
+    }
+    return variant(text, backward, path);
+}
+
+/* Backward: 1 dq, 3 dk and dv, where they are apart dk alone; 0: forward. */
+static int sums_of(const char *text) {
+    return strcmp(text, "dq") == 0 ? 1 : strcmp(text, "dkdv") == 0 ? 3 : 0;
+}
+
 int main(int argc, char **argv) {
     const attn__target *const target = argc > 7 ? attn__target_find(argv[1]) : NULL;
     const int type = argc > 7 ? type_of(argv[2]) : 0;
@@ -56,10 +73,12 @@ int main(int argc, char **argv) {
         fprintf(stderr, "kernel_job: target, type, D, DV, rows, smaller, file\n");
         return 2;
     }
-    const int d = atoi(argv[3]), dv = atoi(argv[4]);
-    attn__tile_size tile = attn__target_tile(target, type, d, dv, atoll(argv[5]));
+    const int d = atoi(argv[3]), dv = atoi(argv[4]), sums = argc > 8 ? sums_of(argv[8]) : 0;
+    const attn__grad_size grad = attn__target_grad(target, type, d > dv ? d : dv, atoll(argv[5]));
+    attn__tile_size tile =
+        sums ? grad.tile : attn__target_tile(target, type, d, dv, atoll(argv[5]));
     for (int smaller = atoi(argv[6]); smaller > 0; smaller--) {
-        if (!attn__tile_smaller(&tile)) {
+        if (sums || !attn__tile_smaller(&tile)) {
             return 0;
         }
     }
@@ -67,16 +86,12 @@ int main(int argc, char **argv) {
            "-DATTN_WARPS=%d -DATTN_STAGES=%d",
            tile.warps, tile.bn, type == ATTN_F16 ? 1 : type == ATTN_BF16 ? 2 : 3, d, dv,
            tile.bm, tile.bn, tile.warps, tile.stages);
-    for (int i = 8; i < argc && status == 0; i++) {
-        if (strcmp(argv[i], "dropout") == 0) {
-            printf(" -DATTN_HAS_DROPOUT=1");
-        } else if (strcmp(argv[i], "scales") == 0) {
-            printf(" -DATTN_HAS_SCALES=1");
-        } else if (strcmp(argv[i], "blocks") == 0) {
-            printf(" -DATTN_HAS_BLOCKS=1");
-        } else {
-            status = variant(argv[i], argv[7]);
-        }
+    if (sums) {
+        printf(" -DATTN_BACKWARD=1 -DATTN_KEY_ROWS=%d -DATTN_SUMS=%d", sums > 1,
+               sums > 1 && !grad.apart ? 3 : 1);
+    }
+    for (int i = sums ? 9 : 8; i < argc && status == 0; i++) {
+        status = feature(argv[i], sums > 0, argv[7]);
     }
     printf("\n");
     return status;

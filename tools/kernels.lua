@@ -95,10 +95,15 @@ local function waves(target, warps, registers, shared)
     return math.min(by_registers, blocks * warps / 4)
 end
 
+local function is_backward(defines) return defines:find('ATTN_BACKWARD=1', 1, true) end
+local function entry_of(defines)
+    return is_backward(defines) and 'attn_bwd.hip' or 'attn_fwd.hip'
+end
+
 local function compile_sm(target, defines)
     local ok, out = run('nvcc -x cu -std=c++17 -cubin -arch=%s -O3 -fmad=false -Xptxas -v ' ..
-        '-Ihip_kernels -I%s %s hip_kernels/attn_fwd.hip -o %s/k.cubin', target, folder, defines,
-        folder)
+        '-Ihip_kernels -I%s %s hip_kernels/%s -o %s/k.cubin', target, folder, defines,
+        entry_of(defines), folder)
     local spilled = out:match '(%d+) bytes spill stores'
     return ok and spilled and {
         registers = tonumber(out:match 'Used (%d+) registers'),
@@ -111,8 +116,8 @@ local function compile_gfx(target, defines)
     local ok, out = run('clang-%s -x hip -std=c++17 --offload-device-only ' ..
         '--no-gpu-bundle-output --offload-arch=%s -nogpuinc -nogpulib -mcode-object-version=5 ' ..
         '-O3 -ffp-contract=off ' ..
-        '-Ihip_kernels -I%s %s hip_kernels/attn_fwd.hip -o %s/k.o', clang, target, folder, defines,
-        folder)
+        '-Ihip_kernels -I%s %s hip_kernels/%s -o %s/k.o', clang, target, folder, defines,
+        entry_of(defines), folder)
     if not ok then return nil, out end
     local _, notes = run('llvm-readelf-%s --notes %s/k.o', clang, folder)
     local function note(name) return tonumber(notes:match('%.' .. name .. ': +(%d+)')) end
@@ -122,7 +127,7 @@ local function compile_gfx(target, defines)
         spilled = note 'vgpr_spill_count',
         scalar = note 'sgpr_spill_count',
         scratch = note 'private_segment_fixed_size',
-        loop = kernel_loop(code, target, clang, folder),
+        loop = not is_backward(defines) and kernel_loop(code, target, clang, folder) or nil,
     }
 end
 
