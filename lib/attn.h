@@ -152,7 +152,8 @@ typedef struct attn_device_info {
 /* Fills list[0..capacity) and returns how many there are, the missing ones included. */
 ATTN_API int attn_device_list(attn_device_info *list, int capacity);
 /* name: "auto" (the fastest that does everything: "cpu"), "ref" (the double-precision oracle), or
-   another one that attn_device_list names: "cuda:0", "hip:0", "emu:sm_80", ... */
+   another one that attn_device_list names: "cuda:0", "hip:0", "emu:sm_80", ...; or "make:gfx942":
+   plans compile for that chip, and a run does nothing (attn_bundle_write). */
 ATTN_API int attn_device_open(const char *name, const attn_device_options *options,
                               attn_device **device);
 ATTN_API int attn_device_query(const attn_device *device, attn_device_info *info);
@@ -410,6 +411,16 @@ ATTN_API int attn_merge(attn_device *device, int n, const attn_tensor *const *o,
 /* keep u8 [B][H][NQ][NK] of the call's dropout (padded lengths): 1 where a pair is kept. */
 ATTN_API int attn_dropout(attn_device *device, const attn_call *call, const attn_tensor *keep,
                           void *stream);
+
+/* -- Bundles: kernels compiled elsewhere ------------------------------------------------------- */
+
+/* Writes the kernels that plans of a device "make:CHIP" have had compiled so far into one file, for
+   this version of the library and that chip. */
+ATTN_API int attn_bundle_write(const attn_device *device, const char *path);
+/* From now on plans of this process take kernels from there where it has them, and ask no compiler.
+   The environment variable ATTN_BUNDLE names bundles that are opened before any plan. ATTN_IO: it
+   cannot be read, or is no bundle. A bundle is code: open none that you would not run. */
+ATTN_API int attn_bundle_open(const char *path);
 
 /* -- Files ------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "emu/emu_driver.h"
 #include "blocks.h"
+#include "gpu_make.h"
 #include "gpu_module.h"
 
 #include <pthread.h>
@@ -18,7 +19,8 @@ enum { HOST = 1, MOST_THREADS = 1024, MOST_CHIPS = 64 };
 
 static const attn__engine *const hosts[] = {&attn__cpu, &attn__ref};
 enum { HOSTS = sizeof hosts / sizeof hosts[0] };
-static const attn__driver *const drivers[] = {&attn__cuda, &attn__hip, &attn__emu};
+static const attn__driver *const drivers[] = {&attn__cuda, &attn__hip, &attn__emu,
+                                               &attn__make};
 enum { DRIVERS = sizeof drivers / sizeof drivers[0] };
 
 /* Asked of the system once: the bytes of memory, and the processor's name, or else the machine's

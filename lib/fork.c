@@ -15,9 +15,9 @@
 
 static pthread_mutex_t lock[ATTN__LOCKS] = {
     PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
-    PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+    PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
 };
-_Static_assert(ATTN__LOCKS == 5, "a lock has no initializer");
+_Static_assert(ATTN__LOCKS == 6, "a lock has no initializer");
 
 void attn__lock(attn__lock_name which) {
     pthread_mutex_lock(&lock[which]);

@@ -1,6 +1,6 @@
 /* fork.h: the locks of what a process has once; see fork.c.
 
-   Who includes it: gpu_module.c, jit_cc.c, blocks.c, status.c, emu/emu.c. */
+   Who includes it: gpu_module.c, jit_bundle.c, jit_cc.c, blocks.c, status.c, emu/emu.c. */
 #ifndef ATTN_FORK_H
 #define ATTN_FORK_H
 
@@ -9,7 +9,8 @@
 /* A thread that holds one of them may take only those behind it. */
 typedef enum attn__lock_name {
     ATTN__MODULES,  /* gpu_module.c: loaded kernels */
-    ATTN__COMPILER, /* jit_cc.c: what the compiler says it is */
+    ATTN__COMPILER, /* jit_cc.c: what compilers say they are */
+    ATTN__BUNDLES,  /* jit_bundle.c: opened bundles */
     ATTN__BLOCKS,   /* blocks.c: memory of devices */
     ATTN__CORES,    /* emu.c: idle cores of the emulator */
     ATTN__LOG,      /* status.c: the log's file */

@@ -8,7 +8,7 @@
        target_*.c    one table of tile sizes per chip
        jit.c         text -> code object: hash, cache; jit_cc.c jit_nvrtc.c jit_hiprtc.c compile
        kernel_text.c the files of hip_kernels/ as strings (generated)
-       gpu_cuda.c gpu_hip.c emu/emu_driver.c    drivers
+       gpu_cuda.c gpu_hip.c emu/emu_driver.c gpu_make.c    drivers
 
    Who calls it: device.c (attn_device holds an attn__chip), the engine attn__gpu. */
 #ifndef ATTN_GPU_H
@@ -59,6 +59,8 @@ typedef struct attn__driver {
     int (*event_done)(attn__chip *chip, void *event, int *done);
     /* A code object of this chip's compiler (jit.h). */
     int (*load)(attn__chip *chip, const void *code, size_t bytes, attn__module **module);
+    /* Of a driver that collects code: what the job of this key became. May be NULL. */
+    int (*keep)(attn__chip *chip, const char *job, const void *code, size_t bytes);
     void (*unload)(attn__chip *chip, attn__module *module);
     int (*number)(attn__chip *chip, attn__module *module, const char *name, int32_t *value);
     /* Looks a kernel up and allows it `shared` bytes, so that launch need not; a plan does it.
@@ -103,6 +105,13 @@ typedef struct attn__grad_size {
 attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows);
 
 extern const attn__driver attn__cuda, attn__hip; /* gpu_cuda.c, gpu_hip.c */
+/* gpu_near.c: of a table whose memory is the host's. */
+int attn__near_alloc(attn__chip *chip, uint64_t bytes, void **pointer);
+void attn__near_free(attn__chip *chip, void *pointer);
+int attn__near_copy(attn__chip *chip, void *to, const void *from, uint64_t bytes, void *stream);
+int attn__near_stream_new(attn__chip *chip, void **stream);
+void attn__near_stream_free(attn__chip *chip, void *stream);
+int attn__near_stream_sync(attn__chip *chip, void *stream);
 int attn__cuda_version(void); /* of the driver, 12040 for 12.4; 0: there is none */
 
 #endif

@@ -41,12 +41,12 @@ int attn__backward_refuse(const attn_plan *plan) {
 
 /* -- Plan -------------------------------------------------------------------------------------- */
 
-/* One pass of attn_bwd.hip. */
-static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int key_rows, int sums) {
+static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, int key_rows, int sums,
+                        int64_t rows) {
     const attn__problem *const p = &plan->problem;
     const int d = attn__compiled_size(p->D > p->DV ? p->D : p->DV);
     k->grid.pack = k->grid.splits = 1;
-    k->grid.tile = attn__target_grad(job->target, p->q.type, d, key_rows ? p->NK : p->NQ).tile;
+    k->grid.tile = attn__target_grad(job->target, p->q.type, d, rows).tile;
     k->grid.xcds = job->target->xcds;
     k->threads = k->grid.tile.warps * job->target->lanes;
     attn__job_begin(job, job->target, "attn_bwd.hip");
@@ -56,6 +56,14 @@ static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int key_row
     attn__job_define(job, "ATTN_KEY_ROWS", key_rows);
     attn__job_define(job, "ATTN_SUMS", sums);
     return attn__kernel_get_variant(plan, job, k, "attn_bwd", "attn_bwd_shared");
+}
+
+/* One pass of attn_bwd.hip. Without a compiler few rows take the tile of many, which a bundle may
+   have. */
+static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int key_rows, int sums) {
+    const attn__problem *const p = &plan->problem;
+    const int status = compile_tile(plan, job, k, key_rows, sums, key_rows ? p->NK : p->NQ);
+    return status == ATTN_DEVICE ? compile_tile(plan, job, k, key_rows, sums, INT64_MAX) : status;
 }
 
 static int compile_passes(attn_plan *plan, attn__job *job, attn__kernel *kernel) {

@@ -66,13 +66,21 @@ static int compile_tile(const attn_plan *plan, attn__job *job, attn__kernel *k) 
     return attn__kernel_get_variant(plan, job, k, "attn_fwd", "attn_fwd_shared");
 }
 
-/* A variant that would spill gets the next smaller tile; if all would, what spills least. */
+/* A variant that would spill gets the next smaller tile; if all would, what spills least. Without a
+   compiler few rows take the tile of many, which a bundle may have. */
 static int compile(const attn_plan *plan, attn__job *job, attn__kernel *k) {
+    const attn__problem *const p = &plan->problem;
+    int status = compile_tile(plan, job, k);
+    if (status == ATTN_DEVICE) {
+        k->grid.tile = attn__target_tile(job->target, p->q.type, attn__compiled_size(p->D),
+                                         attn__compiled_size(p->DV), INT64_MAX);
+        status = compile_tile(plan, job, k);
+    }
+    ATTN_TRY(status);
     attn__kernel other = *k;
-    ATTN_TRY(compile_tile(plan, job, k));
     while (k->spilled && attn__tile_smaller(&other.grid.tile)) {
         other.code = NULL;
-        const int status = compile_tile(plan, job, &other);
+        status = compile_tile(plan, job, &other);
         const int better = status >= 0 && other.spilled < k->spilled;
         attn__code_put(better ? k->code : other.code);
         ATTN_TRY(status);

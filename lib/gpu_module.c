@@ -62,7 +62,12 @@ static int load(const attn__kernel_code *code, const attn__job *job, attn__modul
     void *bytes;
     size_t n;
     ATTN_TRY(attn__jit(job, code->key, &bytes, &n));
-    const int status = code->driver->load(code->chip, bytes, n, module);
+    int status = code->driver->load(code->chip, bytes, n, module);
+    if (status >= 0 && code->driver->keep) {
+        char name[ATTN__KEY];
+        attn__job_key(job, name);
+        status = code->driver->keep(code->chip, name, bytes, n);
+    }
     free(bytes);
     return status;
 }

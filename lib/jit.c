@@ -1,19 +1,31 @@
-/* jit.c: text to code objects: jobs, their keys, who compiles.
+/* jit.c: text to code objects: jobs, their keys, who compiles. A chip's code is made by its
+   vendor's library, or by the program that ATTN_NVCC or ATTN_CLANG names.
 
    Who calls it: gpu.c, gpu_module.c. */
 #include "jit.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { IDENTITY = 4096 };
 
-static const attn__compiler *const compilers[] = {&attn__cc, &attn__nvrtc, &attn__hiprtc};
+static const struct {
+    const attn__compiler *compiler;
+    const char *of;       /* attn__target.compiler */
+    const char *variable; /* which must be set; NULL: none */
+} compilers[] = {{&attn__cc, "cc", NULL},
+                 {&attn__nvcc, "nvrtc", "ATTN_NVCC"},
+                 {&attn__nvrtc, "nvrtc", NULL},
+                 {&attn__clang, "hiprtc", "ATTN_CLANG"},
+                 {&attn__hiprtc, "hiprtc", NULL}};
 
 static const attn__compiler *compiler_of(const attn__target *target) {
     for (size_t i = 0; i < sizeof compilers / sizeof compilers[0]; i++) {
-        if (strcmp(compilers[i]->name, target->compiler) == 0) {
-            return compilers[i];
+        const char *const variable = compilers[i].variable;
+        const char *const value = variable ? getenv(variable) : "";
+        if (strcmp(compilers[i].of, target->compiler) == 0 && value && (!variable || *value)) {
+            return compilers[i].compiler;
         }
     }
     return NULL;
@@ -44,20 +56,18 @@ static void add(attn__sha256 *sum, const char *text) {
     attn__sha256_add(sum, text, strlen(text) + 1);
 }
 
-int attn__jit_key(const attn__job *job, char key[ATTN__KEY]) {
-    const attn__compiler *const compiler = compiler_of(job->target);
-    char identity[IDENTITY];
-    attn__sha256 sum;
+static void end(attn__sha256 *sum, char key[ATTN__KEY]) {
     uint8_t digest[32];
-    if (!compiler) {
-        return attn__fail(ATTN_UNSUPPORTED, "device", "%s needs %s, which this build does not know",
-                          job->target->name, job->target->compiler);
+    attn__sha256_end(sum, digest);
+    for (int i = 0; i < 32; i++) {
+        snprintf(key + 2 * i, 3, "%02x", digest[i]);
     }
-    ATTN_TRY(compiler->identity(job->target, identity, sizeof identity));
+}
+
+void attn__job_key(const attn__job *job, char key[ATTN__KEY]) {
+    attn__sha256 sum;
     attn__sha256_begin(&sum);
     add(&sum, attn_version());
-    add(&sum, compiler->name);
-    add(&sum, identity);
     add(&sum, job->target->name);
     add(&sum, job->target->emulated ? "emulated" : "chip");
     add(&sum, job->entry);
@@ -68,10 +78,27 @@ int attn__jit_key(const attn__job *job, char key[ATTN__KEY]) {
         add(&sum, job->file[i].name);
         add(&sum, job->file[i].text);
     }
-    attn__sha256_end(&sum, digest);
-    for (int i = 0; i < 32; i++) {
-        snprintf(key + 2 * i, 3, "%02x", digest[i]);
+    end(&sum, key);
+}
+
+int attn__jit_key(const attn__job *job, char key[ATTN__KEY]) {
+    const attn__compiler *const compiler = compiler_of(job->target);
+    char identity[IDENTITY];
+    attn__sha256 sum;
+    attn__job_key(job, key);
+    if (attn__bundle_find(key, NULL, NULL)) {
+        return ATTN_OK;
     }
+    if (!compiler) {
+        return attn__fail(ATTN_UNSUPPORTED, "device", "%s needs %s, which this build does not know",
+                          job->target->name, job->target->compiler);
+    }
+    ATTN_TRY(compiler->identity(job->target, identity, sizeof identity));
+    attn__sha256_begin(&sum);
+    add(&sum, key);
+    add(&sum, compiler->name);
+    add(&sum, identity);
+    end(&sum, key);
     return ATTN_OK;
 }
 
@@ -79,7 +106,7 @@ int attn__jit_key(const attn__job *job, char key[ATTN__KEY]) {
 
 int attn__jit(const attn__job *job, const char *key, void **code, size_t *bytes) {
     *code = NULL;
-    if (!attn__cache_read(key, code, bytes)) {
+    if (!attn__bundle_find(key, code, bytes) && !attn__cache_read(key, code, bytes)) {
         ATTN_TRY(compiler_of(job->target)->compile(job, code, bytes));
         attn__cache_write(key, *code, *bytes);
     }

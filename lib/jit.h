@@ -3,15 +3,19 @@
        job: entry file, files, defines, target
          |
          v
-       attn__jit_key    a hash of all text, defines, target, and the compiler's identity
+       attn__job_key    a hash of all text, defines and target
          |                                                 hit
-         +--> cache directory: <key>.code, checked ------------------> code object
+         +--> bundles (jit_bundle.c): no compiler is asked ----------> code object
+         v                                                               ^
+       attn__jit_key    a hash of that and the compiler's identity       |
+         |                                                 hit           |
+         +--> cache directory: <key>.code, checked ----------------------+
          |        ^ temporary name, renamed                                ^
          v        |                                                        |
        attn__compiler.compile ---------------------------------------------+
 
-   Who calls it: gpu_kernel.c, gpu_module.c. Compilers: jit_cc.c (the host's, for emulated targets),
-   jit_nvrtc.c, jit_hiprtc.c. */
+   Who calls it: gpu_kernel.c, gpu_module.c. Compilers: jit_cc.c (programs: the host's compiler for
+   emulated targets; nvcc, clang), jit_nvrtc.c, jit_hiprtc.c. */
 #ifndef ATTN_JIT_H
 #define ATTN_JIT_H
 
@@ -51,7 +55,7 @@ typedef struct attn__compiler {
     /* *code is malloc'ed. A failure's sentence ends with what the compiler wrote. */
     int (*compile)(const attn__job *job, void **code, size_t *bytes);
 } attn__compiler;
-extern const attn__compiler attn__cc, attn__nvrtc, attn__hiprtc; /* jit_*.c */
+extern const attn__compiler attn__cc, attn__nvcc, attn__clang, attn__nvrtc, attn__hiprtc;
 /* jit_cc.c: runs a command with both outputs to a file. Its exit status; -1: it could not be
    started. */
 int attn__spawn(char *const argv[], const char *log);
@@ -61,8 +65,10 @@ enum { ATTN__KEY = 65 };
 void attn__job_begin(attn__job *job, const attn__target *target, const char *entry);
 void attn__job_define(attn__job *job, const char *name, int value);
 /* 64 hexadecimal digits and a zero. */
+void attn__job_key(const attn__job *job, char key[ATTN__KEY]);
+/* The same if a bundle has the job, else with the compiler's identity. */
 int attn__jit_key(const attn__job *job, char key[ATTN__KEY]);
-/* From the cache (jit_cache.c) or by compiling; *code is malloc'ed. */
+/* From a bundle, the cache (jit_cache.c) or by compiling; *code is malloc'ed. */
 int attn__jit(const attn__job *job, const char *key, void **code, size_t *bytes);
 
 /* 1 and *code, malloc'ed, if there is such an entry. A cache that cannot be read or written is no
@@ -71,6 +77,16 @@ int attn__cache_read(const char *key, void **code, size_t *bytes);
 void attn__cache_write(const char *key, const void *code, size_t bytes);
 /* jit_debug.c: writes what is known of it, if ATTN_DEBUG is set. */
 void attn__debug_code(const attn__job *job, const char *key, const void *code, size_t bytes);
+
+/* -- jit_bundle.c: files of code that was compiled elsewhere ---------------------------------- */
+
+/* Code by its job, for a file. */
+typedef struct attn__bundle attn__bundle;
+int attn__bundle_new(attn__bundle **bundle);
+void attn__bundle_free(attn__bundle *bundle);
+int attn__bundle_add(attn__bundle *bundle, const char *job, const void *code, size_t bytes);
+/* 1 if an opened bundle has the job; *code, unless NULL, is malloc'ed. */
+int attn__bundle_find(const char *job, void **code, size_t *bytes);
 
 /* -- sha256.c: FIPS 180-4 ---------------------------------------------------------------------- */
 typedef struct attn__sha256 {
@@ -81,5 +97,6 @@ typedef struct attn__sha256 {
 void attn__sha256_begin(attn__sha256 *s);
 void attn__sha256_add(attn__sha256 *s, const void *bytes, size_t n);
 void attn__sha256_end(attn__sha256 *s, uint8_t digest[32]);
+void attn__sha256_of(const void *bytes, size_t n, uint8_t digest[32]);
 
 #endif

@@ -68,10 +68,7 @@ typedef struct head {
 
 static head head_of(const void *code, size_t bytes) {
     head h = {.magic = "attncod1", .size = bytes};
-    attn__sha256 sum;
-    attn__sha256_begin(&sum);
-    attn__sha256_add(&sum, code, bytes);
-    attn__sha256_end(&sum, h.sum);
+    attn__sha256_of(code, bytes, h.sum);
     return h;
 }
 

@@ -1,12 +1,12 @@
-/* jit_cc.c: the host's C compiler makes the code of emulated targets: a shared object.
+/* jit_cc.c: compilers that are programs: the host's C compiler makes the code of emulated targets,
+   a shared object; nvcc and clang, where a variable names them, that of chips.
 
-   Who calls it: jit.c. $CC names the compiler and may carry options; otherwise cc. It works in a
-   temporary folder:
+   Who calls it: jit.c. The variable may carry options. The program works in a temporary folder:
 
-       core/...  isa/...  variant.h  attn_fwd.hip --cc--> code.so, log
+       core/...  isa/...  variant.h  attn_fwd.hip --cc--> code, log
 
-   Its identity, part of the cache's keys, is what it says of itself (-v) and the options, not the
-   name by which it was found. */
+   Its identity, part of the cache's keys, is what it says of itself and the options, not the name
+   by which it was found. */
 #define _GNU_SOURCE
 #include "fork.h"
 #include "jit.h"
@@ -25,36 +25,56 @@ extern char **environ;
 
 enum { MOST_WORDS = 96, LOG = 3000 };
 
+typedef struct program {
+    const char *variable, *otherwise; /* what names it; NULL: nothing else does */
+    const char *ask;                  /* makes it say what it is */
+    const char *arch;                 /* its option for the target's name, or number */
+    const char *const *options;
+    char asked_name[ATTN__PATH], asked[LOG]; /* the name that was asked last, what it said */
+} program;
+
 /* Products and sums stay apart, as on the chip. A library with sanitizers has kernels with them. */
-static const char *const options[] = {
+static const char *const of_cc[] = {
     "-x",    "c",     "-std=gnu11",  "-Og",          "-g0",         "-w",
     "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing",
 #if defined(__SANITIZE_ADDRESS__)
     "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 #endif
-};
-enum { N_OPTIONS = sizeof options / sizeof options[0] };
+    NULL};
+static const char *const of_nvcc[] = {"-x", "cu", "-std=c++17", "-cubin", "-O3", "-fmad=false",
+                                      NULL};
+static const char *const of_clang[] = {
+    "-x", "hip", "-std=c++17", "--offload-device-only", "--no-gpu-bundle-output", "-nogpuinc",
+    "-nogpulib", "-mcode-object-version=5", "-O3", "-ffp-contract=off", NULL};
+
+static program cc = {"CC", "cc", "-v", "-DATTN_EMU=", of_cc, "", ""},
+               nvcc = {"ATTN_NVCC", NULL, "--version", "-arch=", of_nvcc, "", ""},
+               clang = {"ATTN_CLANG", NULL, "-v", "--offload-arch=", of_clang, "", ""};
 
 /* -- A command --------------------------------------------------------------------------------- */
 
 typedef struct command {
-    char words[ATTN__PATH]; /* of $CC, each with a zero */
+    char words[ATTN__PATH]; /* of the variable, each with a zero */
     char *argv[MOST_WORDS];
     int n;
 } command;
 
-static void begin(command *c) {
-    const char *const cc = getenv("CC");
+static const char *name_of(const program *p) {
+    const char *const given = getenv(p->variable);
+    return given && *given ? given : p->otherwise;
+}
+
+static void begin(command *c, const char *name) {
     char *rest = NULL;
     c->n = 0;
-    snprintf(c->words, sizeof c->words, "%s", cc && *cc ? cc : "cc");
+    snprintf(c->words, sizeof c->words, "%s", name);
     for (char *w = strtok_r(c->words, " \t", &rest); w; w = strtok_r(NULL, " \t", &rest)) {
         if (c->n < MOST_WORDS / 2) {
             c->argv[c->n++] = w;
         }
     }
     if (c->n == 0) {
-        c->argv[c->n++] = "cc";
+        c->argv[c->n++] = "cc"; /* nothing but blanks */
     }
 }
 
@@ -110,64 +130,62 @@ static int read_file(const char *path, void **bytes, size_t *n) {
 
 /* -- Which compiler ---------------------------------------------------------------------------- */
 
-/* Asked once for each value of $CC, by -v: target, version and how it was built. */
-static char asked_cc[ATTN__PATH], asked[LOG];
-
 /* The lines of `text` but those that hold the compiler's name as it was called. */
-static void keep_identity(const char *text) {
+static void keep_identity(program *p, const char *text) {
     size_t n = 0;
+    p->asked[0] = 0;
     while (*text) {
         const char *const end = strchrnul(text, '\n');
-        if (strncmp(text, "COLLECT_GCC=", 12) != 0 && n < sizeof asked) {
-            n += (size_t)snprintf(asked + n, sizeof asked - n, "%.*s\n", (int)(end - text), text);
+        if (strncmp(text, "COLLECT_GCC=", 12) != 0 && n < LOG) {
+            n += (size_t)snprintf(p->asked + n, LOG - n, "%.*s\n", (int)(end - text), text);
         }
         text = *end ? end + 1 : end;
     }
 }
 
-static int ask(const command *c, const char *cc) {
+/* Once for each name: target, version and how it was built. */
+static int ask(program *p, const command *c, const char *name) {
     char log[ATTN__PATH_IN];
     attn__temporary folder;
     void *text = NULL;
     size_t n;
     command v = *c;
-    word(&v, "-v");
+    word(&v, p->ask);
     ATTN_TRY(attn__temporary_new(&folder));
     attn__temporary_path(&folder, "log", log);
     const int left = attn__spawn(v.argv, log);
     const int status =
         left == 0 ? read_file(log, &text, &n)
                   : attn__fail(ATTN_DEVICE, "device",
-                               "emulated chips need a C compiler, and \"%s\" %s; CC names another "
-                               "one",
-                               cc, left < 0 ? "could not be started" : "does not know -v");
+                               "%s need a compiler, and \"%s\" %s%s; %s names another one",
+                               p == &cc ? "emulated chips" : "kernels", name,
+                               left < 0 ? "could not be started" : "does not know ",
+                               left < 0 ? "" : p->ask, p->variable);
     attn__temporary_remove(&folder);
     if (text) {
-        asked[0] = 0;
-        keep_identity(text);
-        snprintf(asked_cc, sizeof asked_cc, "%s", cc);
+        keep_identity(p, text);
+        snprintf(p->asked_name, sizeof p->asked_name, "%s", name);
         free(text);
     }
     return status;
 }
 
-static int cc_identity(const attn__target *target, char *text, size_t capacity) {
-    const char *const given = getenv("CC"), *const cc = given && *given ? given : "cc";
+static int identity(program *p, char *text, size_t capacity) {
+    const char *const name = name_of(p);
     int status = ATTN_OK;
     command c;
-    (void)target;
-    begin(&c);
+    begin(&c, name);
     attn__lock(ATTN__COMPILER);
-    if (strcmp(asked_cc, cc) != 0) {
-        status = ask(&c, cc);
+    if (strcmp(p->asked_name, name) != 0) {
+        status = ask(p, &c, name);
     }
     if (status >= 0) {
-        size_t n = (size_t)snprintf(text, capacity, "%s", asked);
+        size_t n = (size_t)snprintf(text, capacity, "%s", p->asked);
         for (int i = 1; i < c.n && n < capacity; i++) {
             n += (size_t)snprintf(text + n, capacity - n, " %s", c.argv[i]);
         }
-        for (int i = 0; i < N_OPTIONS && n < capacity; i++) {
-            n += (size_t)snprintf(text + n, capacity - n, " %s", options[i]);
+        for (int i = 0; p->options[i] && n < capacity; i++) {
+            n += (size_t)snprintf(text + n, capacity - n, " %s", p->options[i]);
         }
     }
     attn__unlock(ATTN__COMPILER);
@@ -176,29 +194,33 @@ static int cc_identity(const attn__target *target, char *text, size_t capacity) 
 
 /* -- Compiling --------------------------------------------------------------------------------- */
 
-static int compile_in(const attn__temporary *folder, const attn__job *job, void **code,
-                      size_t *bytes) {
+static int compile_in(const program *p, const attn__temporary *folder, const attn__job *job,
+                      void **code, size_t *bytes) {
     char include[ATTN__PATH + 16], entry[ATTN__PATH_IN], out[ATTN__PATH_IN], log[ATTN__PATH_IN];
-    char define[ATTN__MOST_DEFINES][ATTN__DEFINE + 4], chip[32];
+    char define[ATTN__MOST_DEFINES][ATTN__DEFINE + 4], arch[64];
     command c;
     for (int i = 0; i < job->n_files; i++) {
         const attn__file *const f = &job->file[i];
         ATTN_TRY(attn__temporary_write(folder, f->name, f->text, strlen(f->text)));
     }
-    begin(&c);
-    for (int i = 0; i < N_OPTIONS; i++) {
-        word(&c, options[i]);
+    begin(&c, name_of(p));
+    for (int i = 0; p->options[i]; i++) {
+        word(&c, p->options[i]);
     }
     for (int i = 0; i < job->n_defines; i++) {
         snprintf(define[i], sizeof define[i], "-D%s", job->define[i]);
         word(&c, define[i]);
     }
-    snprintf(chip, sizeof chip, "-DATTN_EMU=%d", job->target->emulated);
+    if (p == &cc) {
+        snprintf(arch, sizeof arch, "%s%d", p->arch, job->target->emulated);
+    } else {
+        snprintf(arch, sizeof arch, "%s%s", p->arch, job->target->name);
+    }
     snprintf(include, sizeof include, "-I%s", folder->path);
     attn__temporary_path(folder, job->entry, entry);
-    attn__temporary_path(folder, "code.so", out);
+    attn__temporary_path(folder, "code", out);
     attn__temporary_path(folder, "log", log);
-    word(&c, chip);
+    word(&c, arch);
     word(&c, include);
     word(&c, entry);
     word(&c, "-o");
@@ -216,12 +238,25 @@ static int compile_in(const attn__temporary *folder, const attn__job *job, void 
     return read_file(out, code, bytes);
 }
 
-static int cc_compile(const attn__job *job, void **code, size_t *bytes) {
+static int compile(const program *p, const attn__job *job, void **code, size_t *bytes) {
     attn__temporary folder;
     ATTN_TRY(attn__temporary_new(&folder));
-    const int status = compile_in(&folder, job, code, bytes);
+    const int status = compile_in(p, &folder, job, code, bytes);
     attn__temporary_remove(&folder);
     return status;
 }
 
-const attn__compiler attn__cc = {"cc", cc_identity, cc_compile};
+/* -- The tables -------------------------------------------------------------------------------- */
+
+#define COMPILER(name)                                                                             \
+    static int name##_identity(const attn__target *target, char *text, size_t capacity) {          \
+        (void)target;                                                                              \
+        return identity(&name, text, capacity);                                                    \
+    }                                                                                              \
+    static int name##_compile(const attn__job *job, void **code, size_t *bytes) {                  \
+        return compile(&name, job, code, bytes);                                                   \
+    }                                                                                              \
+    const attn__compiler attn__##name = {#name, name##_identity, name##_compile};
+COMPILER(cc)
+COMPILER(nvcc)
+COMPILER(clang)

@@ -85,3 +85,10 @@ void attn__sha256_end(attn__sha256 *s, uint8_t digest[32]) {
         digest[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
     }
 }
+
+void attn__sha256_of(const void *bytes, size_t n, uint8_t digest[32]) {
+    attn__sha256 sum;
+    attn__sha256_begin(&sum);
+    attn__sha256_add(&sum, bytes, n);
+    attn__sha256_end(&sum, digest);
+}

@@ -40,6 +40,7 @@ attn.tensor, attn.zeros, attn.empty = tensor.tensor, tensor.zeros, tensor.empty
 attn.randn, attn.wrap = tensor.randn, tensor.wrap
 attn.load, attn.save = tensor.load, tensor.save
 attn.device, attn.devices = device.open, device.list
+attn.open_bundle = device.open_bundle
 attn.variant, attn.param = variants.variant, argument.param
 attn.attention, attn.merge = attention.attention, attention.merge
 attn.picture = picture.picture

@@ -64,29 +64,44 @@ static int emu_list(attn_device_info *list, int cap) {
     return n;
 }
 
-static int emu_open(const char *device, attn__chip **chip) {
+static const struct kind *kind_of(const char *device) {
     const char *const name = strncmp(device, "emu:", 4) == 0 ? device + 4 : "";
-    const struct kind *k = NULL;
+    for (int i = 0; i < KINDS; i++) {
+        if (strcmp(name, kinds[i].target) == 0) {
+            return &kinds[i];
+        }
+    }
+    return NULL;
+}
+
+int attn__emu_target(const char *device, attn__target *target) {
+    const struct kind *const k = kind_of(device);
+    const attn__target *const chip = k ? attn__target_find(k->target) : NULL;
     char all[128] = "";
-    *chip = NULL;
     for (int i = 0; i < KINDS; i++) {
         const size_t n = strlen(all);
-        k = strcmp(name, kinds[i].target) == 0 ? &kinds[i] : k;
         snprintf(all + n, sizeof all - n, "%semu:%s", i ? ", " : "", kinds[i].target);
     }
-    const attn__target *const target = k ? attn__target_find(name) : NULL;
-    if (!target) {
+    if (!chip) {
         return attn__fail(ATTN_DEVICE, "name", "no device \"%s\"; emulated are %s", device, all);
     }
+    *target = *chip;
+    target->compiler = "cc";
+    target->emulated = k->chip;
+    target->units = k->units;
+    target->shared = k->shared;
+    return ATTN_OK;
+}
+
+static int emu_open(const char *device, attn__chip **chip) {
+    attn__target target;
+    *chip = NULL;
+    ATTN_TRY(attn__emu_target(device, &target));
     attn__chip *const c = attn__alloc(sizeof *c, "an emulated chip");
     if (!c) {
         return ATTN_MEMORY;
     }
-    *c = (attn__chip){.kind = k, .target = *target};
-    c->target.compiler = "cc";
-    c->target.emulated = k->chip;
-    c->target.units = k->units;
-    c->target.shared = k->shared;
+    *c = (attn__chip){.kind = kind_of(device), .target = target};
     const int cores = attn__cores();
     const int status = attn__pool_new(cores < MOST_THREADS ? cores : MOST_THREADS, &c->pool);
     if (status < 0) {
@@ -117,44 +132,6 @@ void attn__emu_last(attn__chip *chip, attn__emu_counts *counts) {
     pthread_mutex_lock(&chip->lock);
     *counts = chip->last;
     pthread_mutex_unlock(&chip->lock);
-}
-
-/* -- Memory and streams ------------------------------------------------------------------------ */
-
-/* As long as it says and no longer, so that ASan sees the end. */
-static int emu_alloc(attn__chip *chip, uint64_t bytes, void **pointer) {
-    (void)chip;
-    *pointer = NULL;
-    if (posix_memalign(pointer, 256, bytes ? (size_t)bytes : 1) != 0) {
-        return attn__fail(ATTN_MEMORY, "bytes", "out of memory: %llu bytes wanted",
-                          (unsigned long long)bytes);
-    }
-    return ATTN_OK;
-}
-
-static void emu_free(attn__chip *chip, void *pointer) {
-    (void)chip;
-    free(pointer);
-}
-
-static int emu_copy_bytes(attn__chip *chip, void *to, const void *from, uint64_t bytes,
-                          void *stream) {
-    (void)chip, (void)stream;
-    memcpy(to, from, (size_t)bytes);
-    return ATTN_OK;
-}
-
-static int emu_stream_new(attn__chip *chip, void **stream) {
-    (void)chip;
-    *stream = NULL;
-    return ATTN_OK;
-}
-static void emu_stream_free(attn__chip *chip, void *stream) {
-    (void)chip, (void)stream;
-}
-static int emu_stream_sync(attn__chip *chip, void *stream) {
-    (void)chip, (void)stream;
-    return ATTN_OK;
 }
 
 /* -- Code -------------------------------------------------------------------------------------- */
@@ -244,13 +221,13 @@ const attn__driver attn__emu = {
     .close = emu_close,
     .target = emu_target,
     .query = emu_query,
-    .alloc = emu_alloc,
-    .free = emu_free,
-    .to_device = emu_copy_bytes,
-    .to_host = emu_copy_bytes,
-    .stream_new = emu_stream_new,
-    .stream_free = emu_stream_free,
-    .stream_sync = emu_stream_sync,
+    .alloc = attn__near_alloc,
+    .free = attn__near_free,
+    .to_device = attn__near_copy,
+    .to_host = attn__near_copy,
+    .stream_new = attn__near_stream_new,
+    .stream_free = attn__near_stream_free,
+    .stream_sync = attn__near_stream_sync,
     .load = emu_load,
     .unload = emu_unload,
     .number = emu_number,

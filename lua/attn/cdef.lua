@@ -242,6 +242,8 @@ int attn_merge(attn_device *device, int n, const attn_tensor *const *o,
     const attn_tensor *const *lse, const attn_tensor *sink, const attn_tensor *o_out,
     const attn_tensor *lse_out, void *stream);
 int attn_dropout(attn_device *device, const attn_call *call, const attn_tensor *keep, void *stream);
+int attn_bundle_write(const attn_device *device, const char *path);
+int attn_bundle_open(const char *path);
 typedef struct attn_file attn_file;
 int attn_file_open(const char *path, attn_file **file);
 int attn_file_parse(const char *kind, const void *bytes, size_t n, attn_file **file);

@@ -93,6 +93,27 @@ function M.open(name, opt)
     return opened[name]
 end
 
+local function check_path(path)
+    if type(path) ~= 'string' then
+        fail('INVALID', 'path', ('path is %s: the name of a bundle is wanted')
+            :format(words.describe(path)))
+    end
+    words.check_text('INVALID', 'path', path)
+end
+
+-- Of a device 'make:CHIP', on which calls compute nothing: what they had compiled so far, as a file
+-- for machines without the chip's compiler.
+function Device:write_bundle(path)
+    check_path(path)
+    check(C.attn_bundle_write(M.of(self).handle, path))
+end
+
+-- From now on kernels are taken from that file where it has them.
+function M.open_bundle(path)
+    check_path(path)
+    check(C.attn_bundle_open(path))
+end
+
 function M.is(x)
     return getmetatable(x) == Device
 end
