@@ -217,7 +217,7 @@ typedef struct work {
     const function *function; /* NULL: a copy */
     int *event;               /* or not NULL: a mark, which is reached */
     unsigned blocks, threads, shared;
-    unsigned char params[PARAMS];
+    _Alignas(16) unsigned char params[PARAMS];
     uint64_t to, from;
     size_t bytes;
 } work;
