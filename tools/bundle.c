@@ -1,10 +1,10 @@
-/* bundle.c: the kernels of a list, forward and backward, as a file for machines without a compiler.
+/* bundle.c: the kernels of a list as a file for machines without a compiler.
 
        bundle CHIP LIST OUT        bundle gfx942 tools/kernels.txt attn-gfx942.bundle
 
    CHIP is what "make:CHIP" knows; a line of LIST is like those of tools/kernels.txt: element type,
-   D, DV, query rows, features, and a variant between quotes. What the chip cannot do is left out,
-   and said. ATTN_CLANG=clang-22 or ATTN_NVCC=nvcc names a compiler that is a program.
+   D, DV, query rows, features, and a variant between quotes; backward where the features have dq or
+   dkdv. What the chip cannot do is left out, and said. ATTN_CLANG=clang-22 or ATTN_NVCC=nvcc names a compiler that is a program.
 
    Who calls it: //:bundle_sm80 and its like. A script does the same for its own calls:
    docs/drivers.md, "Bundles". */
@@ -25,6 +25,10 @@ typedef struct task {
     int64_t d, dv, rows;
     int kernels, left_out;
 } task;
+
+static int has(const task *t, const char *feature) {
+    return strstr(t->features, feature) != NULL;
+}
 
 /* A plan reads shapes alone. */
 static _Alignas(64) char nothing[64];
@@ -51,8 +55,7 @@ static int bind(const task *t, attn_capture *captures, attn_tensor *of, int64_t 
 static void plan(task *t, int direction, const attn_call *call, const char *line) {
     attn_plan *made = NULL;
     if (attn_plan_new(t->device, direction, call, t->variant, &made) < 0) {
-        printf("left out: %s%s: %s\n", line, direction == ATTN_BACKWARD ? ", backward" : "",
-               attn_error());
+        printf("left out: %s: %s\n", line, attn_error());
         t->left_out++;
     } else {
         t->kernels++;
@@ -83,18 +86,18 @@ static void plan_line(task *t, const char *line) {
                       .o = &o,
                       .lse = &lse,
                       .dout = &o,
-                      .dq = &q,
-                      .dk = &k,
-                      .dv = &v,
                       .captures = captures};
     call.n_captures = bind(t, captures, of, extents);
-    call.dropout = strstr(t->features, "dropout") ? 0.5 : 0;
-    if (strstr(t->features, "scales")) {
+    call.dropout = has(t, "dropout") ? 0.5 : 0;
+    if (has(t, "scales")) {
         call.q_scale = call.k_scale = call.v_scale = &scale;
     }
-    call.blocks = strstr(t->features, "blocks") ? &blocks : NULL;
-    plan(t, ATTN_FORWARD, &call, line);
-    plan(t, ATTN_BACKWARD, &call, line);
+    call.blocks = has(t, "blocks") ? &blocks : NULL;
+    const int dq = has(t, "dq"), dkdv = has(t, "dkdv");
+    call.dq = dq ? &q : NULL;
+    call.dk = dkdv ? &k : NULL;
+    call.dv = dkdv ? &v : NULL;
+    plan(t, dq || dkdv ? ATTN_BACKWARD : ATTN_FORWARD, &call, line);
 }
 
 /* The kernels that stand alone: one row of many keys, and rows of no sequence. */
