@@ -208,9 +208,11 @@ typedef struct attn__tile {
 /* -- cpu_score.c ------------------------------------------------------------------------------- */
 void attn__scratch_lay(const attn__cpu_plan *plan, const attn__problem *p, char *base,
                        attn__scratch *x, size_t *bytes);
-/* In this order: a sequence, a head of it, rows, keys, the pairs of both, a row. */
+/* In this order: a sequence (and at the end it is closed), a head of it, rows, keys, the pairs of
+   both, a row. */
 void attn__tile_open(attn__tile *t, const attn__cpu_run *run, const attn__program *program,
                      int thread, int64_t b);
+void attn__tile_close(const attn__tile *t);
 void attn__tile_head(attn__tile *t, int64_t h);
 void attn__tile_rows(attn__tile *t, int r0, int rows);
 void attn__tile_keys(attn__tile *t, int c0, int n);

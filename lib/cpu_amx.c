@@ -5,12 +5,11 @@
 
    A tile register holds 16 rows of 64 bytes, and one instruction multiplies 16 rows of 16 pairs by
    16 pairs of 16 columns. Rows of a left factor are its rows as they lie; a panel of a right factor
-   holds [pair][16 columns], which is the order that the instruction wants. Four sums are in work:
+   holds [pair][16 columns], which is the order that the instruction wants. Two panels are worked on
+   together, and while their sums are made those before are stored:
 
-                       panel j   panel j + 1          registers 0 .. 3: sums
-                       6         7                    4, 5: left    6, 7: right
-       rows i     4  |    0    |    1    |
-       rows i+16  5  |    2    |    3    |
+                    panels 6 7   panels 6 7   panels 6 7   ...     registers: 4 left, 6 and 7 right,
+       rows 4      | sums 0 1 | | sums 2 3 | | sums 0 1 |           0 .. 3 sums
 
    The terms of an element are blocks of 16 pairs, counted from the product's first; each is summed
    from zero and then added. A block of zeros thus changes no bit. What does not fill a register is
@@ -39,7 +38,10 @@ enum {
     SIDE = 16, /* rows of a register, pairs and columns */
     ROW = 64,  /* bytes of its row */
     TILE = SIDE * ROW,
-    MOST_PAIRS = 256 /* head dimensions of 512; keys and rows of a tile are fewer */
+    /* head dimensions of 512; keys and rows of a tile are fewer */
+    MOST_PAIRS = 256,
+    MOST_PANELS = 32,
+    MOST_STRIPS = ATTN__BN / SIDE
 };
 
 /* What _tile_loadconfig reads. */
@@ -52,20 +54,12 @@ static const config all_whole = {.palette = 1,
                                  .row_bytes = {ROW, ROW, ROW, ROW, ROW, ROW, ROW, ROW},
                                  .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE}};
 
-/* A register for each block of a factor along k: block l is at + l * block, `step` bytes from row
-   to row; after `whole` blocks comes one at `rest`, ROW bytes from row to row. */
-typedef struct strip {
+/* A left factor's registers, rows 16 i.. and pairs 16 l.., are at + i * strip + l * block, `step`
+   bytes from row to row; a right one's, pairs 16 l.. of panel j, at + j * strip + l * block. */
+typedef struct factor {
     const char *at;
-    int64_t step, block;
-    int whole;
-    const char *rest;
-} strip;
-
-/* Where a register of sums is kept: in c, or in a copy with rows that c lacks. */
-typedef struct sums {
-    char *at;
-    int64_t step;
-} sums;
+    int64_t step, block, strip;
+} factor;
 
 static int least(int a, int b) {
     return a < b ? a : b;
@@ -79,118 +73,157 @@ static void fill(char *to, const float *from, int64_t ld, int rows, int floats) 
     }
 }
 
-/* Rows i.. of the left factor, none if i >= m. room: [MOST_PAIRS / SIDE] registers. */
-static strip left_strip(attn__left a, int i, int m, int k, char *room) {
-    const int rows = least(m - i, SIDE), blocks = (k + SIDE - 1) / SIDE;
-    const float *const at = a.at + (int64_t)i * a.row;
-    const int in_place = rows == SIDE && a.col == 1;
-    const strip s = {(const char *)at, a.row * (int64_t)sizeof *at, ROW, k / SIDE, room};
-    for (int l = in_place ? k / SIDE : 0; l < blocks; l++) {
-        char *const to = room + (in_place ? 0 : l * TILE);
-        const int pairs = least(k - l * SIDE, SIDE);
-        if (rows <= 0) {
-            memset(to, 0, TILE);
-        } else if (a.col == 1) {
-            fill(to, at + l * SIDE, a.row, rows, pairs);
+/* -- What fills registers ---------------------------------------------------------------------- */
+
+#define LOAD(n, x, strip_at, l)                                                                    \
+    _tile_loadd(n, (x)->at + (strip_at) * (x)->strip + (l) * (x)->block, (x)->step)
+#define BEGIN(n, at)                                                                               \
+    if (set) {                                                                                     \
+        _tile_zero(n);                                                                             \
+    } else {                                                                                       \
+        _tile_loadd(n, at, c_step);                                                                \
+    }
+#define MULTIPLY(first, second)                                                                    \
+    BEGIN(first, at)                                                                               \
+    BEGIN(second, at + ROW)                                                                        \
+    for (int l = 0; l < blocks; l++) {                                                             \
+        LOAD(4, a, i, l);                                                                          \
+        LOAD(6, b, j, l);                                                                          \
+        LOAD(7, b, j + 1, l);                                                                      \
+        _tile_dpbf16ps(first, 4, 6);                                                               \
+        _tile_dpbf16ps(second, 4, 7);                                                              \
+    }
+#define STORE(first, second)                                                                       \
+    _tile_stored(first, before, c_step);                                                           \
+    _tile_stored(second, before + ROW, c_step)
+
+/* Strips of 16 rows by panels of 16 columns. */
+static void multiply(char *c, int64_t c_step, const factor *a, const factor *b, int strips,
+                     int panels, int blocks, int set) {
+    char *before = NULL;
+    int turn = 0;
+    /* The compiler does not know that registers are loaded from memory. */
+    __asm__ volatile("" ::: "memory");
+    int j = 0;
+    for (; j + 1 < panels; j += 2) { /* two panels stay in the first cache */
+        for (int i = 0; i < strips; i++, turn = !turn) {
+            char *const at = c + i * SIDE * c_step + j * ROW;
+            if (turn) {
+                MULTIPLY(2, 3)
+                STORE(0, 1);
+            } else {
+                MULTIPLY(0, 1)
+                if (before) {
+                    STORE(2, 3);
+                }
+            }
+            before = at;
+        }
+    }
+    for (int i = 0; i < strips && j < panels; i++) {
+        char *const at = c + i * SIDE * c_step + j * ROW;
+        BEGIN(5, at)
+        for (int l = 0; l < blocks; l++) {
+            LOAD(4, a, i, l);
+            LOAD(6, b, j, l);
+            _tile_dpbf16ps(5, 4, 6);
+        }
+        _tile_stored(5, at, c_step);
+    }
+    if (before && turn) {
+        STORE(0, 1);
+    } else if (before) {
+        STORE(2, 3);
+    }
+}
+
+/* -- What does not ----------------------------------------------------------------------------- */
+
+/* Pairs k.. of both, fewer than 16, beside zeros. */
+static void multiply_rest(char *c, int64_t c_step, const factor *a, attn__right b, int strips,
+                          int n, int k, int rest, int set) {
+    _Alignas(ROW) char left[MOST_STRIPS][TILE], right[MOST_PANELS][TILE];
+    const factor rest_a = {left[0], ROW, 0, TILE}, rest_b = {right[0], ROW, 0, TILE};
+    for (int i = 0; i < strips; i++) {
+        fill(left[i], (const float *)(a->at + i * a->strip + k / SIDE * a->block),
+             a->step / (int64_t)sizeof(float), SIDE, rest);
+    }
+    for (int j = 0; j < n / SIDE; j++) {
+        fill(right[j], (const float *)b.at + j * b.panel + (int64_t)k * b.row, b.row, rest, SIDE);
+    }
+    multiply(c, c_step, &rest_a, &rest_b, strips, n / SIDE, 1, set);
+}
+
+static void multiply_all(char *c, int64_t c_step, const factor *a, attn__right b, int strips, int n,
+                         int k, int set) {
+    const int64_t step = b.row * (int64_t)sizeof(float);
+    const factor right = {(const char *)b.at, step, step * SIDE, b.panel * (int64_t)sizeof(float)};
+    const int whole = k / SIDE * SIDE;
+    if (whole) {
+        multiply(c, c_step, a, &right, strips, n / SIDE, k / SIDE, set);
+    }
+    if (whole < k) {
+        multiply_rest(c, c_step, a, b, strips, n, whole, k - whole, set && !whole);
+    }
+}
+
+/* Up to 16 rows of a left factor, copied or transposed: [k / SIDE] registers. */
+static void copy_strip(char *to, attn__left a, int rows, int k) {
+    for (int l = 0; l < k; l += SIDE, to += TILE) {
+        const float *const at = a.at + (int64_t)l * a.col;
+        const int64_t step = a.col * (int64_t)sizeof *at;
+        const int pairs = least(k - l, SIDE);
+        if (a.col == 1) {
+            fill(to, at, a.row, rows, pairs);
+        } else if (rows == SIDE && pairs == SIDE) {
+            attn__ops_bf16.transpose((float *)to, (const char *)at, step, SIDE, 0, NULL);
         } else {
             char columns[TILE];
-            fill(columns, at + (int64_t)l * SIDE * a.col, a.col, pairs, rows);
+            fill(columns, at, a.col, pairs, rows);
             attn__ops_bf16.transpose((float *)to, columns, ROW, SIDE, 0, NULL);
         }
     }
-    return in_place ? s : (strip){room, ROW, TILE, blocks, NULL};
 }
 
-/* The panel of columns j.., zeros if j >= n. room: a register. */
-static strip right_strip(attn__right b, int j, int n, int k, char *room) {
-    const float *const at = (const float *)b.at + j / SIDE * b.panel;
-    const int whole = k / SIDE * SIDE;
-    if (j >= n) {
-        memset(room, 0, TILE);
-        return (strip){room, ROW, 0, MOST_PAIRS, NULL};
+/* Up to 16 rows, neither of which need lie as a register wants it. */
+static void multiply_strip(float *c, int c_ld, attn__left a, attn__right b, int rows, int n, int k,
+                           int set) {
+    _Alignas(ROW) char left[MOST_PAIRS / SIDE][TILE], more[MOST_PANELS * TILE];
+    const factor strip = {left[0], ROW, TILE, 0};
+    const size_t bytes = (size_t)n * sizeof *c;
+    copy_strip(left[0], a, rows, k);
+    if (rows == SIDE) {
+        multiply_all((char *)c, c_ld * (int64_t)sizeof *c, &strip, b, 1, n, k, set);
+        return;
     }
-    if (whole < k) {
-        fill(room, at + (int64_t)whole * b.row, b.row, k - whole, SIDE);
+    for (int i = 0; i < rows && !set; i++) {
+        memcpy(more + (size_t)i * bytes, c + (int64_t)i * c_ld, bytes);
     }
-    return (strip){(const char *)at, b.row * (int64_t)sizeof *at,
-                   b.row * (int64_t)sizeof *at * SIDE, k / SIDE, room};
-}
-
-static sums open_sums(float *c, int c_ld, int rows, int columns, int set, char *room) {
-    if (rows >= SIDE && columns > 0) {
-        return (sums){(char *)c, c_ld * (int64_t)sizeof *c};
+    multiply_all(more, (int64_t)bytes, &strip, b, 1, n, k, set);
+    for (int i = 0; i < rows; i++) {
+        memcpy(c + (int64_t)i * c_ld, more + (size_t)i * bytes, bytes);
     }
-    if (!set) {
-        fill(room, c, c_ld, columns > 0 ? rows : 0, SIDE);
-    }
-    return (sums){room, ROW};
-}
-
-static void close_sums(float *c, int c_ld, int rows, int columns, const char *room) {
-    for (int i = 0; i < rows && rows < SIDE && columns > 0; i++) {
-        memcpy(c + (int64_t)i * c_ld, room + i * ROW, ROW);
-    }
-}
-
-#define LOAD(n, x, l)                                                                              \
-    _tile_loadd(n, (l) < (x).whole ? (x).at + (l) * (x).block : (x).rest,                          \
-                (l) < (x).whole ? (x).step : ROW)
-#define LOAD_SUMS(n, x)  _tile_loadd(n, (x).at, (x).step)
-#define STORE_SUMS(n, x) _tile_stored(n, (x).at, (x).step)
-
-static void multiply(const sums x[4], const strip a[2], const strip b[2], int blocks, int set) {
-    /* The compiler does not know that registers are loaded from memory. */
-    __asm__ volatile("" ::: "memory");
-    if (set) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    } else {
-        LOAD_SUMS(0, x[0]);
-        LOAD_SUMS(1, x[1]);
-        LOAD_SUMS(2, x[2]);
-        LOAD_SUMS(3, x[3]);
-    }
-    for (int l = 0; l < blocks; l++) {
-        LOAD(4, a[0], l);
-        LOAD(6, b[0], l);
-        LOAD(7, b[1], l);
-        LOAD(5, a[1], l);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    STORE_SUMS(0, x[0]);
-    STORE_SUMS(1, x[1]);
-    STORE_SUMS(2, x[2]);
-    STORE_SUMS(3, x[3]);
 }
 
 void attn__mul_amx(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                    enum attn__mul how) {
-    _Alignas(ROW) char left[2][MOST_PAIRS / SIDE * TILE], right[2][TILE], more[4][TILE];
-    const int set = how == MUL_SET;
-    _tile_loadconfig(&all_whole);
-    for (int i = 0; i < m; i += 2 * SIDE) {
-        const strip rows[2] = {left_strip(a, i, m, k, left[0]),
-                               left_strip(a, i + SIDE, m, k, left[1])};
-        for (int j = 0; j < n; j += 2 * SIDE) {
-            const strip columns[2] = {right_strip(b, j, n, k, right[0]),
-                                      right_strip(b, j + SIDE, n, k, right[1])};
-            sums x[4];
-            for (int e = 0; e < 4; e++) {
-                const int i0 = i + e / 2 * SIDE, j0 = j + e % 2 * SIDE;
-                x[e] = open_sums(c + (int64_t)i0 * c_ld + j0, c_ld, m - i0, n - j0, set, more[e]);
-            }
-            multiply(x, rows, columns, (k + SIDE - 1) / SIDE, set);
-            for (int e = 0; e < 4; e++) {
-                const int i0 = i + e / 2 * SIDE, j0 = j + e % 2 * SIDE;
-                close_sums(c + (int64_t)i0 * c_ld + j0, c_ld, m - i0, n - j0, more[e]);
-            }
-        }
+    const int64_t step = a.row * (int64_t)sizeof(float);
+    const factor left = {(const char *)a.at, step, ROW, step * SIDE};
+    const int whole = a.col == 1 ? m / SIDE * SIDE : 0, set = how == MUL_SET;
+    if (whole) {
+        multiply_all((char *)c, c_ld * (int64_t)sizeof *c, &left, b, whole / SIDE, n, k, set);
     }
+    for (int i = whole; i < m; i += SIDE) {
+        const attn__left rows = {a.at + (int64_t)i * a.row, a.row, a.col};
+        multiply_strip(c + (int64_t)i * c_ld, c_ld, rows, b, least(m - i, SIDE), n, k, set);
+    }
+}
+
+void attn__begin_amx(void) {
+    _tile_loadconfig(&all_whole);
+}
+
+void attn__end_amx(void) {
     _tile_release();
 }
 

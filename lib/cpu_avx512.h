@@ -5,7 +5,7 @@
 #define ATTN_CPU_AVX512_H
 
 #define VL                 16
-#define MR                 4
+#define MR                 6
 #define NV                 4
 #define FMA(a, b, c)       _mm512_fmadd_ps(a, b, c)
 #define LARGER(a, b)       _mm512_max_ps(a, b)

@@ -49,7 +49,7 @@ static int ops_zip(float *to, const void *a, const void *b, int n, int64_t panel
 #define OPS_NAME           "avx512bf16"
 #include "cpu_loops.h"
 
-const attn__tile_ops attn__ops_amx = TABLE("amx", attn__mul_amx);
+const attn__tile_ops attn__ops_amx = TABLE("amx", attn__mul_amx, attn__begin_amx, attn__end_amx);
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -229,6 +229,7 @@ void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t 
         run->dsink[run->q_start[b] * p->H + h * tiles + tile] = dsink;
     }
     if (constants_only) {
+        attn__tile_close(&t);
         return;
     }
     load_queries(&t, &r);
@@ -240,6 +241,7 @@ void attn__cpu_queries(const attn__cpu_run *run, int thread, int64_t b, int64_t 
     if (p->dq.type) {
         attn__store_rows(&p->dq, t.seq.qb, h, t.seq.q_row + t.r0, t.x.dq, t.rows);
     }
+    attn__tile_close(&t);
 }
 
 /* -- Keys -------------------------------------------------------------------------------------- */
@@ -379,6 +381,7 @@ void attn__cpu_keys(const attn__cpu_run *run, int thread, int64_t b, int64_t hk,
     attn__tile t;
     attn__tile_open(&t, run, run->plan->keys, thread, b);
     keys_of_group(&t, hk, tile, NULL);
+    attn__tile_close(&t);
 }
 
 void attn__cpu_group(const attn__cpu_run *run, int thread, int64_t b, int64_t hk) {
@@ -397,4 +400,5 @@ void attn__cpu_group(const attn__cpu_run *run, int thread, int64_t b, int64_t hk
         attn__store_rows(&p->dq, t.seq.qb, hk * group + e, t.seq.q_row, dq + e * p->NQ * ldd,
                          t.seq.nq);
     }
+    attn__tile_close(&t);
 }

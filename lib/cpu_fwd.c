@@ -178,8 +178,11 @@ static int plain_rows(attn__tile *t, attn__part *r, int i, int rows, float *corr
         return 0;
     }
     for (int e = i; e < i + rows && t->bounded; e++) {
-        for (int j = from; j < end; j++) {
-            t->s[e * LDS + j] = j < t->first[e] || j >= t->last[e] ? -INFINITY : t->s[e * LDS + j];
+        for (int j = from; j < t->first[e] && j < end; j++) {
+            t->s[e * LDS + j] = -INFINITY;
+        }
+        for (int j = t->last[e] > from ? t->last[e] : from; j < end; j++) {
+            t->s[e * LDS + j] = -INFINITY;
         }
     }
     if (!t->run->plan->ops->softmax_rows(s + from / (pairs ? 2 : 1), s + from, LDS, rows,
@@ -347,4 +350,5 @@ void attn__cpu_forward(const attn__cpu_run *run, int thread, attn__chunk chunk, 
             attn__finish_row(&t, r->h, r->r0 + i, &r->all, i);
         }
     }
+    attn__tile_close(&t);
 }

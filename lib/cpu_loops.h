@@ -227,18 +227,19 @@ static void ops_transpose(float *to, const char *from, int64_t step, int cols, i
     }
 }
 
-/* The table; pairs: its product of pairs of bf16. */
+/* The table; pairs: its product of pairs of bf16, and what goes before and after. */
 #ifdef DOT2
-#define PAIRS(pairs) .mul_pairs = (pairs), .narrow = ops_narrow, .zip = ops_zip,
+#define PAIRS(pairs, before, after)                                                                \
+    .mul_pairs = (pairs), .begin = (before), .end = (after), .narrow = ops_narrow, .zip = ops_zip,
 #else
-#define PAIRS(pairs)
+#define PAIRS(pairs, before, after)
 #endif
-#define TABLE(its_name, pairs)                                                                     \
+#define TABLE(its_name, pairs, before, after)                                                      \
     {                                                                                              \
-        .name = its_name, .mul = ops_mul, .mul_few = ops_mul_few, PAIRS(pairs)                     \
+        .name = its_name, .mul = ops_mul, .mul_few = ops_mul_few, PAIRS(pairs, before, after)      \
         .transpose = ops_transpose, .finite = ops_finite, .scale = ops_scale,                      \
         .visible = ops_visible, .softmax = ops_softmax, .softmax_rows = ops_softmax_rows,          \
         .fold = ops_fold, .grad = ops_grad                                                         \
     }
 
-const attn__tile_ops OPS = TABLE(OPS_NAME, ops_mul_pairs);
+const attn__tile_ops OPS = TABLE(OPS_NAME, ops_mul_pairs, NULL, NULL);

@@ -153,14 +153,23 @@ INLINE float exp_row(float *p, const float *score, float by, float top, int n, c
 INLINE int rows_max(float *here, const float *s, int ld, int rows, int n, const float *by) {
     int fine = 1;
     for (int i = 0; i < rows; i++, s += ld) {
-        vf most[GROUPS];
-        LOOP_LANES {
-            most[g] = splat(-__builtin_inff());
+        vf most[SIDE];
+        int j = 0;
+        UNROLL for (int e = 0; e < SIDE; e++) {
+            most[e] = splat(-__builtin_inff());
         }
-        for (int j = 0; j < n; j += ATTN__LANES) {
+        for (; j + SIDE * VL <= n; j += SIDE * VL) {
+            UNROLL for (int e = 0; e < SIDE; e++) {
+                most[e] = LARGER(load(s + j + e * VL), most[e]);
+            }
+        }
+        for (; j < n; j += ATTN__LANES) {
             LOOP_LANES {
                 most[g] = LARGER(load(s + j + g * VL), most[g]);
             }
+        }
+        UNROLL for (int e = GROUPS; e < SIDE; e++) {
+            most[e % GROUPS] = LARGER(most[e], most[e % GROUPS]);
         }
         here[i] = max_of(most) * by[i];
         fine &= by[i] > 0 && here[i] - here[i] == 0;

@@ -87,6 +87,15 @@ void attn__tile_open(attn__tile *t, const attn__cpu_run *run, const attn__progra
     attn__scratch_lay(run->plan, run->p, run->threads + (size_t)thread * run->plan->thread_bytes,
                       &t->x, &bytes);
     t->s = t->x.s;
+    if (run->plan->pairs && run->plan->ops->begin) {
+        run->plan->ops->begin();
+    }
+}
+
+void attn__tile_close(const attn__tile *t) {
+    if (t->run->plan->pairs && t->run->plan->ops->end) {
+        t->run->plan->ops->end();
+    }
 }
 
 void attn__tile_head(attn__tile *t, int64_t h) {

@@ -171,6 +171,7 @@ static void merge_item(void *arg, int64_t at, int thread) {
         }
         attn__finish_row(&t, h, row, &all, i);
     }
+    attn__tile_close(&t);
 }
 
 int attn__chunk_rows(const attn__chunk *x, int32_t nq) {

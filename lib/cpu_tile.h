@@ -103,6 +103,9 @@ typedef struct attn__tile_ops {
        Sums are f32; numbers and sums below 2^-126 count as 0. NULL where the processor cannot. */
     void (*mul_pairs)(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                       enum attn__mul how);
+    /* What a thread does before its first mul_pairs and after its last; NULL: nothing. */
+    void (*begin)(void);
+    void (*end)(void);
     /* to[n] = bf16 of x[n], to nearest even; `to` may be x; n a multiple of LANES. NULL together
        with mul_pairs, like zip. */
     void (*narrow)(float *to, const float *x, int n);
@@ -155,7 +158,9 @@ extern const attn__tile_ops attn__ops_avx2, attn__ops_avx512, attn__ops_bf16, at
 /* -- cpu_amx.c --------------------------------------------------------------------------------- */
 /* Whether this process may use AMX: asks the system for it. */
 int attn__has_amx(void);
-/* A table's mul_pairs. */
+/* A table's begin, end and mul_pairs. */
+void attn__begin_amx(void);
+void attn__end_amx(void);
 void attn__mul_amx(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                    enum attn__mul how);
 #endif

@@ -158,6 +158,10 @@ static inline uint8_t to_u8(double x) {
     X(E5M2, uint8_t, e5m2_to_f32, f32_to_e5m2)                                                     \
     X(E5M2FNUZ, uint8_t, e5m2fnuz_to_f32, f32_to_e5m2fnuz)
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3") /* gcc 12 vectorises these loops from there on */
+#endif
+
 /* A loop for each type; the one with step 1 is the one that compilers vectorise. */
 #define X(NAME, T, to_f32, from_f32)                                                               \
     static inline void load_##NAME(float *to, const char *from, int64_t n, int64_t step) {         \

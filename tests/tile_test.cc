@@ -211,6 +211,9 @@ void check_pairs(const attn__tile_ops &ops, int m, int n, int k) {
                 &cols[static_cast<size_t>(l * columns / 2)],
                 &cols[static_cast<size_t>((l + 1) * columns / 2)], columns, ATTN__LANES);
     }
+    if (ops.begin) {
+        ops.begin();
+    }
     const attn__left left{rows.data(), k_up / 2, 1}, left_turned{turned.data(), 1, columns};
     const attn__right right{b_pairs.data(), n, ATTN__LANES};
     const size_t size = static_cast<size_t>(m * n);
@@ -227,6 +230,9 @@ void check_pairs(const attn__tile_ops &ops, int m, int n, int k) {
         ops.mul_pairs(row.data(), n, last, right, 1, n, k / 2, how);
         CHECK(memcmp(row.data(), &got[size - static_cast<size_t>(n)], static_cast<size_t>(n) * 4) ==
               0);
+    }
+    if (ops.end) {
+        ops.end();
     }
 }
 
