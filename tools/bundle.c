@@ -4,8 +4,8 @@
 
    CHIP is what "make:CHIP" knows; a line of LIST is like those of tools/kernels.txt: element type,
    D, DV, query rows, features, and a variant between quotes; backward where the features have dq or
-   dkdv. What the chip cannot do is left out, and said. ATTN_CLANG=clang-22 or ATTN_NVCC=nvcc names a
-   compiler that is a program.
+   dkdv. What the chip cannot do is left out, and said. ATTN_CLANG=clang-22 or ATTN_NVCC=nvcc names
+   a compiler that is a program.
 
    Who calls it: //:bundle_sm80 and its like. A script does the same for its own calls:
    docs/drivers.md, "Bundles". */

@@ -98,7 +98,8 @@ DEV void tile_qk(tile_s *s, const tile_q *q, int what, int stage) {
 DEV void tile_p_of(tile_p *p, const tile_s *s) {
     UNROLL for (int m = 0; m < M_TILES; m++) {
         UNROLL for (int k = 0; k < ATTN_BN / 16; k++) {
-            UNROLL for (int i = 0; i < 4; i++) { /* rows g, g + 8; keys 2t, 2t + 8 */
+            /* i: keys 2t and 2t + 1 of rows g and g + 8, then keys 8 further on of both */
+            UNROLL for (int i = 0; i < 4; i++) {
                 const float *const x = &s->x[2 * m + i % 2][4 * k + i / 2 * 2];
                 p->a[m][k][i] = PACK_TWO(x[0], x[1]);
             }

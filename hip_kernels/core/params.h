@@ -17,7 +17,7 @@ typedef struct attn_rows { /* [batch][head][row][element] */
 
 /* Bits of flags. */
 #define ATTN_P_TOP_LEFT 1u /* q = i */
-#define ATTN_P_VEC_Q 2u    /* every row of q may be read 16 bytes at a time up to D */
+#define ATTN_P_VEC_Q 2u    /* every row of q may be read 16 bytes at a time: D is whole chunks */
 #define ATTN_P_VEC_K 4u
 #define ATTN_P_VEC_V 8u
 #define ATTN_P_VEC_O 16u   /* o may be written 16 bytes at a time */
@@ -56,7 +56,8 @@ typedef struct attn_params {
     i32 B, H, HK, NQ, NK, D, DV;       /* NQ, NK: longest sequence */
     i32 group, pack;                   /* H / HK; 1 or group */
     i32 q_scale_group, k_scale_group, v_scale_group; /* query heads per head of it: 1 or group */
-    i32 q_tiles, splits, split_keys;   /* row blocks of the longest sequence; keys of a split */
+    i32 q_tiles, splits, split_keys;   /* row blocks of the longest sequence; keys of a split, a
+                                          multiple of ATTN_BN */
     i32 o_type;                        /* ATTN_F16, ATTN_BF16, ATTN_F32 */
     i32 b0, h0, nh, hk, batch;         /* origins; leaves nh, hk, batch */
     i32 xcds;                          /* chiplets that items are dealt to; 1 elsewhere */

@@ -78,7 +78,7 @@ DEV attn_row score_row(const attn_params *p, const attn_item *w, i32 r) {
     return row;
 }
 
-/* Key k of the block's first head; its step has one scale, since ATTN_BN divides 128. */
+/* Of a row with key k; a step of keys has one scale, since ATTN_BN divides 128. */
 DEV float score_scale(const attn_params *p, const attn_item *w, const attn_row *row, i32 k) {
 #if ATTN_HAS_SCALES
     return row->scale * scale_at(&p->k_scale, w->b, row->h, p->k_scale_group, k);
