@@ -8,16 +8,16 @@
 
    m follows the maximum only when that is more than SOFTMAX_SLACK above it: until then p and l are
    too large by one factor, at most 2^SLACK, which o / l and m + log2 l do not have but in their
-   rounding, and o is left alone. Each row decides for itself, by its own scores. Where no row of the warp moved, the
-   multiplication by 1 is skipped.
+   rounding, and o is left alone. Each row decides for itself, by its own scores. Where no row of
+   the warp moved, the multiplication by 1 is skipped.
 
    v_scale is folded into p before p is rounded. f16 ends at 2^-24, so there o is counted in units,
    a power of two just above the block's v_scale, and p is multiplied by v_scale / unit, which is
    below 1 and, but for a v_scale 2^32 times smaller than one before it, not below 1/2.
 
    A row that has seen nothing has m = -inf. A visible NaN makes its p and so l NaN, a visible +inf
-   makes m not finite, which careful.h looks for; so the maximum may pass over NaN, as one chip's row_max does and
-   another's does not. */
+   makes m not finite, which careful.h looks for; so the maximum may pass over NaN, as one chip's
+   row_max does and another's does not. */
 #ifndef ATTN_SOFTMAX_H
 #define ATTN_SOFTMAX_H
 
