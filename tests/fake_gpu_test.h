@@ -46,12 +46,20 @@ enum { INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, ILLEGAL_ADDRESS = 700 };
 
 // -- The emulator as the chip of device 0 and 1 --------------------------------------------------
 
+struct Chips {
+    std::map<std::string, attn__chip *> open;
+    ~Chips() {
+        for (const auto &one : open) {
+            attn__emu.close(one.second);
+        }
+    }
+};
 inline attn__chip *chip_of(const std::string &name) {
-    static std::map<std::string, attn__chip *> open;
-    if (!open[name] && attn__emu.open(("emu:" + name).c_str(), &open[name]) < 0) {
+    static Chips chips;
+    if (!chips.open[name] && attn__emu.open(("emu:" + name).c_str(), &chips.open[name]) < 0) {
         abort();
     }
-    return open[name];
+    return chips.open[name];
 }
 inline const char *&name_of(int device) {
     static const char *names[2] = {"gfx942", "gfx90a"};
