@@ -6,9 +6,17 @@
    kernel: tools/budget.txt; keys of a step are as many as leave none spilled. */
 #include "target.h"
 
-static const attn__tile_row gfx9_tiles[] = {
-    {2, 64, {128, 64, 4, 1}},
+static const attn__tile_row gfx90a_tiles[] = {
+    {2, 32, {128, 128, 4, 1}},
+    {2, 128, {128, 64, 4, 1}},
     {2, 256, {128, 32, 4, 1}},
+    {4, 256, {128, 32, 4, 1}},
+};
+static const attn__tile_row gfx942_tiles[] = {
+    {2, 32, {128, 128, 4, 1}},
+    {2, 128, {128, 64, 4, 1}},
+    {2, 192, {128, 32, 4, 1}},
+    {2, 256, {128, 64, 4, 1}},
     {4, 256, {128, 32, 4, 1}},
 };
 
@@ -26,7 +34,7 @@ const attn__target attn__gfx90a = {.name = "gfx90a",
                                    .units = 104,
                                    .xcds = 1,
                                    .shared = 64 << 10,
-                                   .tiles = gfx9_tiles,
+                                   .tiles = gfx90a_tiles,
                                    .grads = gfx9_grads};
 const attn__target attn__gfx942 = {.name = "gfx942",
                                    .compiler = "hiprtc",
@@ -34,5 +42,5 @@ const attn__target attn__gfx942 = {.name = "gfx942",
                                    .units = 304,
                                    .xcds = 8,
                                    .shared = 64 << 10,
-                                   .tiles = gfx9_tiles,
+                                   .tiles = gfx942_tiles,
                                    .grads = gfx9_grads};

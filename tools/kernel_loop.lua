@@ -62,7 +62,8 @@ local function blocks_of(list)
         b.weight = b.weight - 1
         if i.matrix then
             b.matrix = b.matrix + 1
-        elseif i.text:find '^buffer_load_dwordx' or i.text:find '^ds_write_b%d%d' then
+        elseif i.text:find '^buffer_load_dwordx' or i.text:find '^ds_write_b64' or
+            i.text:find '^ds_write_b128' then
             b.weight = b.weight + 1000
         end
     end

@@ -1,7 +1,8 @@
 -- kernels.lua: compiles the standard list of kernels for every target and says what became of them:
--- registers, spills, shared memory, waves, and of CDNA's inner loop how busy the matrix units would
--- be. No chip is needed. In TAP; a line worse than tools/budget.txt fails. As in lib/gpu.c, what
--- spills gets the next smaller tile; `keys` says which one it is.
+-- registers, spills, shared memory and conflicts of its banks (counted by the emulator), waves, and
+-- of CDNA's inner loop how busy the matrix units would be. No chip is needed. In TAP; a line worse
+-- than tools/budget.txt fails. As in lib/gpu_fwd.c, what spills gets the next smaller tile; `keys`
+-- says which one it is.
 --
 --     luajit tools/kernels.lua            the lines of tools/kernels.txt that a * marks
 --     luajit tools/kernels.lua --long     all of them
@@ -18,7 +19,7 @@ local SM = {sm_80 = '80', sm_90a = '90'}
 local TARGETS = {'sm_80', 'sm_90a', 'gfx90a', 'gfx942'}
 local EMULATED = {sm_80 = '80', sm_90a = '90', gfx90a = '0x90a', gfx942 = '0x942'}
 -- What a budget bounds; a step's keys and a share may not fall, all else may not grow.
-local FIGURES = {'keys', 'registers', 'spilled', 'scratch', 'shared', 'model'}
+local FIGURES = {'keys', 'registers', 'spilled', 'scratch', 'shared', 'conflicts', 'model'}
 local MAY_NOT_FALL = {keys = true, model = true}
 
 local function run(format, ...)
@@ -146,6 +147,18 @@ do
     file:close()
 end
 
+-- Counted with the first tile; features and a variant change no address.
+local counted = {}
+local function conflicts(target, plain)
+    local name = target .. ' ' .. plain
+    if not counted[name] then
+        local ok, out = run('%s/kernel_conflicts %s', folder, name)
+        assert(ok, out)
+        counted[name] = tonumber(out)
+    end
+    return counted[name]
+end
+
 -- With the tile that is `smaller` times smaller than the first; nil: there is none, or the reason.
 local function kernel_of(target, line, smaller)
     local plain, text = line:match '^([^"]*)(.*)$'
@@ -159,6 +172,7 @@ local function kernel_of(target, line, smaller)
     if not result then return nil, out end
     result.keys = tonumber(keys)
     result.shared = shared_bytes(target, defines)
+    result.conflicts = conflicts(target, plain:match '^%S+ %d+ %d+ %d+')
     result.waves = waves(target, tonumber(warps), result.registers, result.shared)
     result.model = result.loop and result.loop.one_wave
     return result
@@ -193,7 +207,8 @@ local function worse(name, r, compiler)
     if not b then return {'not in ' .. BUDGET} end
     for _, figure in ipairs(FIGURES) do
         local have, may = r[figure], b[figure]
-        local same = compiler == b.compiler or figure == 'spilled' or figure == 'scratch'
+        local same = compiler == b.compiler or figure == 'spilled' or figure == 'scratch' or
+            figure == 'conflicts'
         if have and may and same and
             (MAY_NOT_FALL[figure] and have < may or not MAY_NOT_FALL[figure] and have > may) then
             found[#found + 1] = ('%s %d, the budget is %d'):format(figure, have, may)
@@ -203,9 +218,11 @@ local function worse(name, r, compiler)
 end
 
 assert(run 'sh tools/build.sh')
-local job_ok, job_out = run('cc -std=c11 -O1 -Ilib tools/kernel_job.c build/libattn.a -lm -ldl ' ..
-    '-lpthread -o %s/kernel_job', folder)
-assert(job_ok, job_out)
+for _, tool in ipairs {'kernel_job', 'kernel_conflicts'} do
+    local ok, out = run('cc -std=c11 -O1 -Ilib tools/%s.c build/libattn.a -lm -ldl -lpthread ' ..
+        '-o %s/%s', tool, folder, tool)
+    assert(ok, out)
+end
 
 local number, failed = 0, 0
 for _, target in ipairs(TARGETS) do

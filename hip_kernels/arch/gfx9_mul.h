@@ -4,18 +4,6 @@
 #ifndef ATTN_GFX9_MUL_H
 #define ATTN_GFX9_MUL_H
 
-/* n reads of shared memory, each for EACH products, GFX9_AHEAD of them before their products. */
-enum { EACH = TILE_ROWS * 4 / (ATTN_TYPE == ATTN_F32 ? 1 : 2) };
-#define ORDER(n)                                                                                   \
-    do {                                                                                           \
-        order_shared_loads(GFX9_AHEAD);                                                            \
-        UNROLL                                                                                     \
-        for (int order = 0; order < (n); order++) {                                                \
-            order_products(EACH);                                                                  \
-            order_shared_loads(1);                                                                 \
-        }                                                                                          \
-    } while (0)
-
 /* d += a b over one chunk of each lane. */
 DEV void mul_chunk(float d[16], const u32 a[4], const u32 b[4]) {
 #if ATTN_TYPE == ATTN_F16
@@ -43,20 +31,28 @@ DEV void mul_exact(float d[16], const u32 *a, const u32 *b, float up) {
 }
 
 /* -- s = q k ----------------------------------------------------------------------------------- */
+/* A read of shared memory runs GFX9_AHEAD reads ahead of the products that want it:
+
+       read 0 .. AHEAD-1 | products 0, read AHEAD | products 1, read AHEAD+1 | ...            */
 DEV void qk_plain(tile_s *s, const tile_q *q, u32 from, int how) {
+    enum { N = ATTN_BN / 32, READS = K_CHUNKS / 2 * N };
+    b128 k[GFX9_AHEAD];
     UNROLL
-    for (int i = 0; i < K_CHUNKS / 2; i++) {
-        UNROLL
-        for (int n = 0; n < ATTN_BN / 32; n++) {
-            b128 k = shared_load_b128(from + read_at(n, i, K_CHUNKS));
-            lift_up(k.w, 4, how);
+    for (int at = 0; at < READS + GFX9_AHEAD; at++) {
+        const int i = at - GFX9_AHEAD;
+        b128 *const place = &k[at % GFX9_AHEAD];
+        if (i >= 0) {
+            lift_up(place->w, 4, how);
             UNROLL
             for (int r = 0; r < TILE_ROWS; r++) {
-                mul_chunk(s->x[r] + n * 16, k.w, q->w[r] + 4 * i);
+                mul_chunk(s->x[r] + i % N * 16, place->w, q->w[r] + 4 * (i / N));
             }
         }
+        if (at < READS) {
+            *place = shared_load_b128(from + read_at(at % N, at / N, K_CHUNKS));
+        }
+        order_here();
     }
-    ORDER(K_CHUNKS / 2 * (ATTN_BN / 32));
 }
 
 DEV void qk_exact(tile_s *s, const tile_q *q, u32 from) {
@@ -121,19 +117,24 @@ DEV void tile_p_of(tile_p *p, const tile_s *s) {
 
 /* 16 bits: 16 keys with 32 columns at a time. */
 DEV void pv_turned(tile_o *o, const tile_p *p, u32 v) {
+    enum { N = ATTN_DV / 32, READS = ATTN_BN / 16 * N };
+    b128 x[GFX9_AHEAD];
     UNROLL
-    for (int i = 0; i < ATTN_BN / 16; i++) {
-        UNROLL
-        for (int n = 0; n < ATTN_DV / 32; n++) {
-            b128 x = shared_load_b128(v + read_at(n, i, ATTN_BN / 8));
-            lift_up(x.w, 4, LIFT_UP);
+    for (int at = 0; at < READS + GFX9_AHEAD; at++) {
+        const int i = at - GFX9_AHEAD;
+        b128 *const place = &x[at % GFX9_AHEAD];
+        if (i >= 0) {
+            lift_up(place->w, 4, LIFT_UP);
             UNROLL
             for (int r = 0; r < TILE_ROWS; r++) {
-                mul_chunk(o->x[r] + n * 16, x.w, p->w[r] + 4 * i);
+                mul_chunk(o->x[r] + i % N * 16, place->w, p->w[r] + 4 * (i / N));
             }
         }
+        if (at < READS) {
+            *place = shared_load_b128(v + read_at(at % N, at / N, ATTN_BN / 8));
+        }
+        order_here();
     }
-    ORDER(ATTN_BN / 16 * (ATTN_DV / 32));
 }
 
 DEV void pv_exact(tile_o *o, const tile_p *p, u32 v) {

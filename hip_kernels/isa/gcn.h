@@ -287,9 +287,7 @@ DEV void mfma_32x32x2_f32(float d[16], float a, float b) {
 /* s_waitcnt: all loads of device memory are in their registers. The compiler waits by itself; but
    where registers are filled before a loop and read in it, it would wait in every round. */
 #define wait_loads() __builtin_amdgcn_s_waitcnt(0x0f70)
-/* What the compiler's scheduler should issue next, one group after the other: n reads of shared
-   memory, n matrix products. No instruction. */
-#define order_shared_loads(n) __builtin_amdgcn_sched_group_barrier(0x100, n, 0)
-#define order_products(n)     __builtin_amdgcn_sched_group_barrier(0x8, n, 0)
+/* Across this point the compiler moves nothing. No instruction. */
+#define order_here() __builtin_amdgcn_sched_barrier(0)
 
 #endif

@@ -81,8 +81,7 @@ DEV void mfma_32x32x2_f32(float d[16], float a, float b) {
 /* -- Order: all that it changes is speed ------------------------------------------------------- */
 #define wave_priority(n)      ((void)(n))
 #define wait_loads()          ((void)0)
-#define order_shared_loads(n) ((void)(n))
-#define order_products(n)     ((void)(n))
+#define order_here()          ((void)0)
 
 #endif
 #endif
