@@ -181,7 +181,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "#define ATTN_GFX942_H\n"
 "\n"
 "#define GFX9_LIFTS   0\n"
-"#define GFX9_AHEAD   4 /* a product takes 32 clocks */\n"
+"#define GFX9_AHEAD   (ATTN_BACKWARD ? 2 : 4) /* a product takes 32 clocks; registers are few */\n"
 "#define TILE_P_SCALE 1.0f\n"
 "#define TILE_O_SCALE 1.0f\n"
 "\n"

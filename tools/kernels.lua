@@ -147,7 +147,7 @@ do
     file:close()
 end
 
--- Counted with the first tile; features and a variant change no address.
+-- Of forward, counted with the first tile; features and a variant change no address.
 local counted = {}
 local function conflicts(target, plain)
     local name = target .. ' ' .. plain
@@ -172,7 +172,8 @@ local function kernel_of(target, line, smaller)
     if not result then return nil, out end
     result.keys = tonumber(keys)
     result.shared = shared_bytes(target, defines)
-    result.conflicts = conflicts(target, plain:match '^%S+ %d+ %d+ %d+')
+    result.conflicts = not is_backward(defines) and
+        conflicts(target, plain:match '^%S+ %d+ %d+ %d+') or nil
     result.waves = waves(target, tonumber(warps), result.registers, result.shared)
     result.model = result.loop and result.loop.one_wave
     return result
