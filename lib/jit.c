@@ -4,6 +4,7 @@
    Who calls it: gpu.c, gpu_module.c. */
 #include "jit.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,16 +57,47 @@ static void add(attn__sha256 *sum, const char *text) {
     attn__sha256_add(sum, text, strlen(text) + 1);
 }
 
-static void end(attn__sha256 *sum, char key[ATTN__KEY]) {
-    uint8_t digest[32];
-    attn__sha256_end(sum, digest);
-    for (int i = 0; i < 32; i++) {
-        snprintf(key + 2 * i, 3, "%02x", digest[i]);
+/* The files that every job of chips, and every one of emulated chips, begins with are long; what
+   they add to a key is summed up once. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct {
+    const char *text[ATTN__MOST_FILES];
+    int n;
+    uint8_t sum[32];
+} shared[2];
+
+static void sum_shared(void) {
+    for (int emulated = 0; emulated < 2; emulated++) {
+        attn__sha256 sum;
+        attn__sha256_begin(&sum);
+        for (int i = 0; i < attn__n_kernel_files; i++) {
+            const attn__kernel_file *const f = &attn__kernel_files[i];
+            if (f->who == FOR_ALL || f->who == (emulated ? FOR_EMULATED : FOR_CHIPS)) {
+                add(&sum, f->file.name);
+                add(&sum, f->file.text);
+                shared[emulated].text[shared[emulated].n++] = f->file.text;
+            }
+        }
+        attn__sha256_end(&sum, shared[emulated].sum);
     }
+}
+
+/* Adds them, if the job has them as they are, and returns how many they were. */
+static int add_shared(attn__sha256 *sum, const attn__job *job) {
+    const int which = job->target->emulated != 0, n = shared[which].n;
+    for (int i = 0; i < n; i++) {
+        if (i == job->n_files || job->file[i].text != shared[which].text[i]) {
+            return 0;
+        }
+    }
+    add(sum, "all kernel files");
+    attn__sha256_add(sum, shared[which].sum, sizeof shared[which].sum);
+    return n;
 }
 
 void attn__job_key(const attn__job *job, char key[ATTN__KEY]) {
     attn__sha256 sum;
+    pthread_once(&once, sum_shared);
     attn__sha256_begin(&sum);
     add(&sum, attn_version());
     add(&sum, job->target->name);
@@ -74,11 +106,11 @@ void attn__job_key(const attn__job *job, char key[ATTN__KEY]) {
     for (int i = 0; i < job->n_defines; i++) {
         add(&sum, job->define[i]);
     }
-    for (int i = 0; i < job->n_files; i++) {
+    for (int i = add_shared(&sum, job); i < job->n_files; i++) {
         add(&sum, job->file[i].name);
         add(&sum, job->file[i].text);
     }
-    end(&sum, key);
+    attn__sha256_hex(&sum, key);
 }
 
 int attn__jit_key(const attn__job *job, char key[ATTN__KEY]) {
@@ -98,7 +130,7 @@ int attn__jit_key(const attn__job *job, char key[ATTN__KEY]) {
     add(&sum, key);
     add(&sum, compiler->name);
     add(&sum, identity);
-    end(&sum, key);
+    attn__sha256_hex(&sum, key);
     return ATTN_OK;
 }
 

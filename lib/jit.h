@@ -97,6 +97,7 @@ typedef struct attn__sha256 {
 void attn__sha256_begin(attn__sha256 *s);
 void attn__sha256_add(attn__sha256 *s, const void *bytes, size_t n);
 void attn__sha256_end(attn__sha256 *s, uint8_t digest[32]);
+void attn__sha256_hex(attn__sha256 *s, char hex[65]); /* the end as digits, and a zero */
 void attn__sha256_of(const void *bytes, size_t n, uint8_t digest[32]);
 
 #endif

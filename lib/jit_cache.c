@@ -67,7 +67,8 @@ typedef struct head {
 } head;
 
 static head head_of(const void *code, size_t bytes) {
-    head h = {.magic = "attncod1", .size = bytes};
+    head h = {.size = bytes};
+    memcpy(h.magic, "attncod1", sizeof h.magic);
     attn__sha256_of(code, bytes, h.sum);
     return h;
 }

@@ -30,7 +30,7 @@ typedef struct program {
     const char *ask;                  /* makes it say what it is */
     const char *arch;                 /* its option for the target's name, or number */
     const char *const *options;
-    char asked_name[ATTN__PATH], asked[LOG]; /* the name that was asked last, what it said */
+    char asked_name[ATTN__PATH], asked[ATTN__KEY]; /* asked last, and the hash of what it said */
 } program;
 
 /* Products and sums stay apart, as on the chip. A library with sanitizers has kernels with them. */
@@ -130,17 +130,18 @@ static int read_file(const char *path, void **bytes, size_t *n) {
 
 /* -- Which compiler ---------------------------------------------------------------------------- */
 
-/* The lines of `text` but those that hold the compiler's name as it was called. */
+/* Of the lines of `text` but those that hold the compiler's name as it was called. */
 static void keep_identity(program *p, const char *text) {
-    size_t n = 0;
-    p->asked[0] = 0;
+    attn__sha256 sum;
+    attn__sha256_begin(&sum);
     while (*text) {
         const char *const end = strchrnul(text, '\n');
-        if (strncmp(text, "COLLECT_GCC=", 12) != 0 && n < LOG) {
-            n += (size_t)snprintf(p->asked + n, LOG - n, "%.*s\n", (int)(end - text), text);
+        if (strncmp(text, "COLLECT_GCC=", 12) != 0) {
+            attn__sha256_add(&sum, text, (size_t)(end - text) + 1);
         }
         text = *end ? end + 1 : end;
     }
+    attn__sha256_hex(&sum, p->asked);
 }
 
 /* Once for each name: target, version and how it was built. */

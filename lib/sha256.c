@@ -21,30 +21,28 @@ static void round_of(attn__sha256 *s, const uint8_t *block) {
         0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
         0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
         0xc67178f2};
-    uint32_t w[64], v[8];
+    uint32_t w[64];
     for (int t = 0; t < 16; t++) {
-        const uint8_t *const b = block + 4 * t;
-        w[t] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+        const uint8_t *const at = block + 4 * t;
+        w[t] = (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
     }
     for (int t = 16; t < 64; t++) {
         const uint32_t x = w[t - 15], y = w[t - 2];
         w[t] = w[t - 16] + (turn(x, 7) ^ turn(x, 18) ^ x >> 3) + w[t - 7] +
                (turn(y, 17) ^ turn(y, 19) ^ y >> 10);
     }
-    memcpy(v, s->h, sizeof v);
+    uint32_t a = s->h[0], b = s->h[1], c = s->h[2], d = s->h[3];
+    uint32_t e = s->h[4], f = s->h[5], g = s->h[6], h = s->h[7];
     for (int t = 0; t < 64; t++) {
-        const uint32_t a = v[0], e = v[4];
-        const uint32_t one = v[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) +
-                             ((e & v[5]) ^ (~e & v[6])) + k[t] + w[t];
-        const uint32_t two = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) +
-                             ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[0] = one + two;
-        v[4] += one;
+        const uint32_t one =
+            h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + k[t] + w[t];
+        const uint32_t two =
+            (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+        h = g, g = f, f = e, e = d + one;
+        d = c, c = b, b = a, a = one + two;
     }
-    for (int i = 0; i < 8; i++) {
-        s->h[i] += v[i];
-    }
+    s->h[0] += a, s->h[1] += b, s->h[2] += c, s->h[3] += d;
+    s->h[4] += e, s->h[5] += f, s->h[6] += g, s->h[7] += h;
 }
 
 void attn__sha256_begin(attn__sha256 *s) {
@@ -84,6 +82,17 @@ void attn__sha256_end(attn__sha256 *s, uint8_t digest[32]) {
     for (int i = 0; i < 32; i++) {
         digest[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
     }
+}
+
+void attn__sha256_hex(attn__sha256 *s, char hex[65]) {
+    static const char digits[] = "0123456789abcdef";
+    uint8_t digest[32];
+    attn__sha256_end(s, digest);
+    for (int i = 0; i < 32; i++) {
+        hex[2 * i] = digits[digest[i] >> 4];
+        hex[2 * i + 1] = digits[digest[i] & 15];
+    }
+    hex[64] = 0;
 }
 
 void attn__sha256_of(const void *bytes, size_t n, uint8_t digest[32]) {

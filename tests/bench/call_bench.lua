@@ -45,6 +45,21 @@ local function report(what, f, n)
     return time
 end
 
+-- A plan for an emulated chip is made as one for a GPU: text, key, and the kernel that is loaded.
+local function on_a_chip(q, box)
+    local chip = attn.device 'emu:gfx942'
+    local head = ffi.new 'attn_tensor'
+    ffi.copy(head, q.head, ffi.sizeof(head))
+    head.data, head.device.device_type = nil, 0
+    local shapes = ffi.new 'attn_call'
+    shapes.size = ffi.sizeof(shapes)
+    shapes.q, shapes.k, shapes.v, shapes.o = head, head, head, head
+    report('attn_plan_new, causal, a chip whose kernel is known', function()
+        check(C.attn_plan_new(chip.handle, C.ATTN_FORWARD, shapes, attn.causal.handle, box))
+        C.attn_plan_release(box[0])
+    end, 400)
+end
+
 local function calls()
     local device = attn.device('cpu', {threads = 1})
     local q, k, v = attn.randn(3, {1, 1, 1, 8}, {device = device})
@@ -91,6 +106,7 @@ local function calls()
         check(C.attn_plan_new(device.handle, C.ATTN_FORWARD, call.c, mixed.handle, box))
         C.attn_plan_release(box[0])
     end)
+    on_a_chip(q, box)
     report('a function traced: s - 0.1 * (q - k), masked by if', function()
         attn.variant(function(s, _, _, i, j)
             if j > i then
