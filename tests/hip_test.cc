@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -122,6 +123,43 @@ TEST_CASE("a run's results are there for a copy on the stream NULL") {
     call.run(stream);
     CHECK(call.o.read() == first);
     attn_stream_release(on.d, stream);
+}
+
+TEST_CASE("two threads on two streams of one chip, and a third on another chip") {
+    Device first("hip:0"), second("hip:1");
+    const Device *const on[] = {&first, &first, &second};
+    Call alone(first, ATTN_F16), a(first, ATTN_F16), b(first, ATTN_F16), c(second, ATTN_F16);
+    Call *const calls[] = {&a, &b, &c};
+    void *streams[3];
+    bool good[3] = {true, true, true};
+    alone.run(nullptr);
+    for (int i = 0; i < 3; i++) {
+        REQUIRE(attn_stream_new(on[i]->d, &streams[i]) == ATTN_OK);
+    }
+    const auto work = [&](int i) { // Catch's macros are for one thread
+        for (int n = 0; n < 20; n++) {
+            attn_plan *plan = nullptr;
+            Call &call = *calls[i];
+            good[i] = good[i] &&
+                      attn_plan_new(call.d, ATTN_FORWARD, &call.c, call.variant, &plan) == 0 &&
+                      attn_run(plan, &call.c, call.workspace, streams[i]) == ATTN_OK &&
+                      attn_stream_sync(call.d, streams[i]) == ATTN_OK;
+            attn_plan_release(plan);
+        }
+    };
+    std::thread threads[3];
+    for (int i = 0; i < 3; i++) {
+        threads[i] = std::thread(work, i);
+    }
+    for (std::thread &t : threads) {
+        t.join();
+    }
+    const std::vector<float> want = alone.o.read();
+    for (int i = 0; i < 3; i++) {
+        CHECK(good[i]);
+        CHECK(distance(calls[i]->o.read(), want) <= (i == 2 ? 0.02 : 0));
+        attn_stream_release(on[i]->d, streams[i]);
+    }
 }
 
 TEST_CASE("compiled code is found again, in any process") {
