@@ -214,6 +214,10 @@ static void ops_fold(float *to, float by_to, const float *from, float by_from, i
     }
 }
 
+/* log(2^-126): a p below it counts as 0, as products of subnormal numbers take processors up to a
+   hundred times as long, and whole tiles of distant keys may have no others. */
+#define TINY (-87.3365f)
+
 /* plain: nothing but scores and dp counts, and only p_out and g_dot are wanted. */
 INLINE void grad_of(float *p_out, float *g_dot, float *g_score, const float *score, const float *dp,
                     const int32_t *on, int begin, int n, const attn__grad_row *row, int32_t *on_out,
@@ -223,6 +227,7 @@ INLINE void grad_of(float *p_out, float *g_dot, float *g_score, const float *sco
         const vf s = load(score + j) * row->by;
         const vi yes = plain ? s != -__builtin_inff() : lanes_on(on, s, j, begin, n);
         vf p = s - row->lse;
+        const vi counts = yes & ~(p < TINY); /* a NaN counts */
         exp_of(&p, 1);
         vf pw = p, wdp = load(dp + j);
         if (!plain && row->w) {
@@ -233,10 +238,10 @@ INLINE void grad_of(float *p_out, float *g_dot, float *g_score, const float *sco
         const vf g = p * (wdp - row->c);
         vf gd = !plain && row->ds ? g * load(row->ds + j) : g;
         gd = (!plain && row->key_scale ? gd * load(row->key_scale + j) : gd) * row->row_scale;
-        store(p_out + j, choose(yes, pw, zero));
-        store(g_dot + j, choose(yes, gd, zero));
+        store(p_out + j, choose(counts, pw, zero));
+        store(g_dot + j, choose(counts, gd, zero));
         if (!plain && g_score) {
-            store(g_score + j, choose(yes, g, zero));
+            store(g_score + j, choose(counts, g, zero));
         }
         if (!plain && on_out) {
             store_i(on_out + j, yes);

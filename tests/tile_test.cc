@@ -262,3 +262,27 @@ TEST_CASE("tile: products of pairs of bf16 are those of f32, a row whatever its 
         }
     }
 }
+
+TEST_CASE("tile: backward has no probabilities below 2^-126") {
+    for (int table = 0; attn__tile_ops_at(table); table++) {
+        const attn__tile_ops &ops = *attn__tile_ops_at(table);
+        CAPTURE(ops.name);
+        std::vector<float> s(16, -86), dp(16, 1), p(16), g(16);
+        s[3] = -88;
+        s[4] = -103;
+        s[5] = -inf;
+        s[6] = not_a_number;
+        const attn__grad_row row = {0, 0, 1, 1, nullptr, nullptr, nullptr};
+        ops.grad(p.data(), g.data(), nullptr, s.data(), dp.data(), nullptr, 0, 16, &row, nullptr);
+        for (size_t j = 0; j < 16; j++) {
+            CAPTURE(j);
+            if (j == 6) {
+                CHECK(std::isnan(p[j]));
+                CHECK(std::isnan(g[j]));
+            } else {
+                CHECK((p[j] == 0) == (j >= 3 && j <= 5));
+                CHECK((g[j] == 0) == (j >= 3 && j <= 5));
+            }
+        }
+    }
+}
