@@ -2,8 +2,10 @@
 
    Who calls it: target.c. Rows of a wave: 32. LDS has K and V, stages times:
    stages * bn * (D + DV) * bytes; q lies in registers. Loads pass through registers, so a second
-   stage would hide nothing more: one, and two blocks share the 64 KB of a CU. Registers of every
-   kernel: tools/budget.txt; keys of a step are as many as leave none spilled. */
+   stage would hide nothing more: one. Two blocks share the 64 KB of a CU where registers, of which
+   tools/budget.txt tells every kernel's, leave room for two waves of a SIMD unit: D and DV together
+   up to 256, and 192 128, which 64 keys would take it from. f16 of gfx90a has a few more bytes of
+   LDS (gfx9_lift.h), so that 64 keys of 256 columns do not fit. */
 #include "target.h"
 
 static const attn__tile_row gfx90a_tiles[] = {
