@@ -13,37 +13,22 @@
 
        workspace   | statistics [B][H][NQ] of 8 bytes | dO [B][H][NQ][DV], if of another type |
 
-   Packed rows take the place of [B] and [NQ]. */
+   Packed rows take the place of [B] and [NQ]. In front stand the sums of gpu_grads.c. */
 #include "gpu_kernel.h"
 #include "target.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
-enum { ROWS, SINK, CLEAR, QUERIES, KEYS, VALUES };
+enum { ROWS, SINK, CLEAR, QUERIES, KEYS, VALUES, GRADS };
 enum { SUM = 1, SUM_V = 2 }; /* of ATTN_SUMS: dq or dk, dv */
-
-/* -- What is refused --------------------------------------------------------------------------- */
-
-int attn__backward_refuse(const attn_plan *plan) {
-    const attn__problem *const p = &plan->problem;
-    const attn_graph *const g = &p->variant->graph;
-    const char *const device = plan->device->name;
-    for (int i = 0; i < g->n_symbols; i++) {
-        if (p->bound[i].has_grad) {
-            return attn__fail(ATTN_UNSUPPORTED, "captures",
-                              "the gradient of %s is wanted; device %s has none of what a variant "
-                              "reads in this version; cpu has",
-                              g->symbol[i].name, device);
-        }
-    }
-    return ATTN_OK;
-}
 
 /* -- Plan -------------------------------------------------------------------------------------- */
 
 static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, int key_rows, int sums,
                         int64_t rows) {
     const attn__problem *const p = &plan->problem;
+    const attn__gpu_grads *const grads = &((const attn__gpu_plan *)plan->state)->grads;
     const int d = attn__compiled_size(p->D > p->DV ? p->D : p->DV);
     k->grid.pack = k->grid.splits = 1;
     k->grid.tile = attn__target_grad(job->target, p->q.type, d, rows).tile;
@@ -51,10 +36,11 @@ static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, int ke
     k->threads = k->grid.tile.warps * job->target->lanes;
     attn__job_begin(job, job->target, "attn_bwd.hip");
     attn__define_sizes(job, p, d, d, &k->grid.tile);
-    attn__define_features(job, p);
+    attn__define_features(job, p, grads->words);
     attn__job_define(job, "ATTN_BACKWARD", 1);
     attn__job_define(job, "ATTN_KEY_ROWS", key_rows);
     attn__job_define(job, "ATTN_SUMS", sums);
+    attn__job_define(job, "ATTN_HAS_GRADS", !key_rows && grads->text.n_sites > 0);
     return attn__kernel_get_variant(plan, job, k, "attn_bwd", "attn_bwd_shared");
 }
 
@@ -71,7 +57,7 @@ static int compile_passes(attn_plan *plan, attn__job *job, attn__kernel *kernel)
     const int d = attn__compiled_size(p->D > p->DV ? p->D : p->DV);
     const int apart = attn__target_grad(job->target, p->q.type, d, p->NK).apart;
     const int sums = (p->dk.type ? SUM : 0) | (p->dv.type ? SUM_V : 0);
-    if (p->dq.type) {
+    if (p->dq.type || ((const attn__gpu_plan *)plan->state)->grads.text.n_sites) {
         ATTN_TRY(compile(plan, job, &kernel[QUERIES], 0, SUM));
     }
     if (sums == (SUM | SUM_V) && !apart) {
@@ -100,12 +86,25 @@ static int has_copy(const attn__problem *p) {
     return p->dout.type != p->q.type;
 }
 
+static uint64_t copy_bytes(const attn__problem *p) {
+    return has_copy(p) ? rows_in_memory(p) * (uint64_t)(p->DV * p->q.bytes) : 0;
+}
+
 int attn__backward_plan(attn_plan *plan, attn__job *job) {
     const attn__problem *const p = &plan->problem;
+    attn__gpu_grads *const grads = &((attn__gpu_plan *)plan->state)->grads;
     attn__kernel *const kernel = ((attn__gpu_plan *)plan->state)->kernel;
-    plan->workspace = stats_bytes(p);
-    if (has_copy(p)) {
-        plan->workspace += rows_in_memory(p) * (uint64_t)(p->DV * p->q.bytes);
+    ATTN_TRY(attn__grads_of(grads, plan));
+    if (grads->words > ATTN_WORDS) {
+        return attn__fail(ATTN_UNSUPPORTED, "variant",
+                          "what the variant reads takes %d words with gradients; device %s allows "
+                          "%d",
+                          grads->words, plan->device->name, ATTN_WORDS);
+    }
+    plan->workspace = grads->bytes + stats_bytes(p) + copy_bytes(p);
+    if (grads->any) {
+        ATTN_TRY(attn__kernel_alone(plan, job, &kernel[GRADS], "attn_bwd_grads.hip",
+                                    "attn_bwd_grads", ATTN__ALONE_WARPS));
     }
     ATTN_TRY(attn__kernel_alone(plan, job, &kernel[ROWS], "attn_bwd_rows.hip", "attn_bwd_rows",
                                 ATTN__ALONE_WARPS));
@@ -135,9 +134,11 @@ static attn_rows compact_rows(const attn__problem *p, char *at, int64_t bytes) {
 }
 
 /* What all kernels of a run share. */
-static size_t fill(attn_params *a, const attn__problem *p, char *workspace) {
+static size_t fill(attn_params *a, const attn__problem *p, const attn__gpu_grads *grads,
+                   char *sums, char *workspace) {
     const attn__grid none = {.tile = {.bm = 1}, .pack = 1, .splits = 1, .xcds = 1};
-    const size_t bytes = attn__params_fill(a, p, &none, NULL);
+    attn__params_fill(a, p, &none, NULL);
+    const size_t words = grads->words ? (size_t)grads->words : 1;
     attn_back *const back = &a->back;
     back->dout = attn__param_rows(&p->dout);
     back->dout_type = attn__type_number(p->dout.type);
@@ -149,7 +150,8 @@ static size_t fill(attn_params *a, const attn__problem *p, char *workspace) {
         back->copy = compact_rows(p, workspace + stats_bytes(p), p->DV * p->q.bytes);
         back->copy_type = attn__type_number(p->q.type);
     }
-    return bytes;
+    attn__grads_words(grads, p, sums, a->word);
+    return offsetof(attn_params, word) + words * sizeof a->word[0];
 }
 
 /* From here on dO is of q's type. */
@@ -202,9 +204,13 @@ static int pass(const attn_plan *of, const attn__problem *p, const attn__kernel 
 
 int attn__backward_run(const attn_plan *of, const attn__problem *p, char *workspace,
                        void *stream) {
-    const attn__kernel *const kernel = ((const attn__gpu_plan *)of->state)->kernel;
+    const attn__gpu_plan *const g = of->state;
+    const attn__kernel *const kernel = g->kernel;
+    char *const rest = workspace + g->grads.bytes;
     attn_params a;
-    const size_t bytes = fill(&a, p, workspace);
+    ATTN_TRY(attn__grads_fit(&g->grads, p));
+    const size_t bytes = fill(&a, p, &g->grads, workspace, rest);
+    ATTN_TRY(attn__grads_run(of, &kernel[GRADS], &g->grads, p, workspace, 0, stream));
     ATTN_TRY(attn__launch_rows(of, &kernel[ROWS], p->B * p->H * p->NQ, &a, bytes, stream));
     if (kernel[SINK].code && p->dsink.data) {
         ATTN_TRY(attn__launch(of, &kernel[SINK], p->H, &a, bytes, stream));
@@ -215,5 +221,6 @@ int attn__backward_run(const attn_plan *of, const attn__problem *p, char *worksp
     use_copy(&a, p);
     ATTN_TRY(pass(of, p, &kernel[QUERIES], 0, a, bytes, stream));
     ATTN_TRY(pass(of, p, &kernel[KEYS], 1, a, bytes, stream));
-    return pass(of, p, &kernel[VALUES], 1, a, bytes, stream);
+    ATTN_TRY(pass(of, p, &kernel[VALUES], 1, a, bytes, stream));
+    return attn__grads_run(of, &kernel[GRADS], &g->grads, p, workspace, 1, stream);
 }

@@ -58,10 +58,11 @@ static int has_spare_rows(const attn__problem *p) {
 
 static int compile_tile(const attn_plan *plan, attn__job *job, attn__kernel *k) {
     const attn__problem *const p = &plan->problem;
+    int32_t word[ATTN__MAX_SYMBOLS];
     attn__job_begin(job, job->target, "attn_fwd.hip");
     attn__define_sizes(job, p, attn__compiled_size(p->D), attn__compiled_size(p->DV),
                        &k->grid.tile);
-    attn__define_features(job, p);
+    attn__define_features(job, p, attn__variant_words(&p->variant->graph, word));
     k->threads = k->grid.tile.warps * job->target->lanes;
     return attn__kernel_get_variant(plan, job, k, "attn_fwd", "attn_fwd_shared");
 }

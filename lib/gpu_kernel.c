@@ -28,9 +28,7 @@ void attn__define_sizes(attn__job *job, const attn__problem *p, int d, int dv,
     attn__job_define(job, "ATTN_STAGES", tile->stages);
 }
 
-void attn__define_features(attn__job *job, const attn__problem *p) {
-    int32_t word[ATTN__MAX_SYMBOLS];
-    const int words = attn__variant_words(&p->variant->graph, word);
+void attn__define_features(attn__job *job, const attn__problem *p, int words) {
     const int scales = p->q_scale.type || p->k_scale.type || p->v_scale.type;
     attn__job_define(job, "ATTN_HAS_SCORE", attn__has_score(p->variant));
     attn__job_define(job, "ATTN_HAS_MASK", attn__has_mask(p->variant));
@@ -63,6 +61,7 @@ int attn__kernel_get_variant(const attn_plan *plan, attn__job *job, attn__kernel
     char *source = NULL;
     if (attn__has_score(p->variant) || attn__has_mask(p->variant)) {
         ATTN_TRY(attn__variant_source(p->variant, plan->bound, p->direction == ATTN_BACKWARD,
+                                      &((const attn__gpu_plan *)plan->state)->grads.text,
                                       &source));
         job->file[job->n_files++] = (attn__file){"variant.h", source};
     }
@@ -81,8 +80,8 @@ int attn__kernel_alone(const attn_plan *plan, attn__job *job, attn__kernel *k, c
 
 /* -- Launching --------------------------------------------------------------------------------- */
 
-int attn__launch(const attn_plan *of, const attn__kernel *k, int64_t blocks,
-                 const attn_params *params, size_t bytes, void *stream) {
+int attn__launch(const attn_plan *of, const attn__kernel *k, int64_t blocks, const void *params,
+                 size_t bytes, void *stream) {
     const attn_device *const d = of->device;
     return d->driver->launch(d->chip, attn__code_module(k->code), k->name, blocks, k->threads,
                              k->shared, params, bytes, stream);
@@ -102,7 +101,7 @@ int attn__launch_items(const attn_plan *of, const attn__kernel *k, attn_params *
 }
 
 int attn__launch_rows(const attn_plan *of, const attn__kernel *k, int64_t rows,
-                      const attn_params *params, size_t bytes, void *stream) {
+                      const void *params, size_t bytes, void *stream) {
     const attn_device *const d = of->device;
     const int64_t most = 8 * (int64_t)d->driver->target(d->chip)->units;
     const int64_t blocks = attn__ceil_div(rows, ATTN__ALONE_WARPS);

@@ -9,6 +9,7 @@
 #ifndef ATTN_GPU_KERNEL_H
 #define ATTN_GPU_KERNEL_H
 
+#include "gpu_grads.h"
 #include "gpu_module.h"
 #include "gpu_params.h"
 
@@ -21,9 +22,10 @@ typedef struct attn__kernel {
 } attn__kernel;
 
 /* The engine's part of a plan; each direction has its own kernels in it. */
-enum { ATTN__KERNELS = 6 };
+enum { ATTN__KERNELS = 7 };
 typedef struct attn__gpu_plan {
     attn__kernel kernel[ATTN__KERNELS];
+    attn__gpu_grads grads; /* backward */
 } attn__gpu_plan;
 
 /* -- gpu_kernel.c ------------------------------------------------------------------------------ */
@@ -31,7 +33,7 @@ int attn__compiled_size(int64_t d); /* the smallest of 32 64 96 128 192 256 that
 /* Numbers of core/config.h. */
 void attn__define_sizes(attn__job *job, const attn__problem *p, int d, int dv,
                         const attn__tile_size *tile);
-void attn__define_features(attn__job *job, const attn__problem *p);
+void attn__define_features(attn__job *job, const attn__problem *p, int words);
 /* Compiles a job or finds its code; `shared` names the number of bytes of shared memory, NULL: 0.
    The names stay the caller's. */
 int attn__kernel_get(const attn_plan *plan, const attn__job *job, attn__kernel *k,
@@ -42,20 +44,30 @@ int attn__kernel_get_variant(const attn_plan *plan, attn__job *job, attn__kernel
 /* A kernel that stands alone, core/alone.h: a warp takes a row, or a block has one warp. */
 int attn__kernel_alone(const attn_plan *plan, attn__job *job, attn__kernel *k, const char *entry,
                        const char *name, int warps);
-int attn__launch(const attn_plan *of, const attn__kernel *k, int64_t blocks,
-                 const attn_params *params, size_t bytes, void *stream);
+int attn__launch(const attn_plan *of, const attn__kernel *k, int64_t blocks, const void *params,
+                 size_t bytes, void *stream);
 /* A block for each of params->items. */
 int attn__launch_items(const attn_plan *of, const attn__kernel *k, attn_params *params,
                        size_t bytes, void *stream);
 /* Blocks of a kernel that stands alone and steps through rows: what fills the chip. */
 enum { ATTN__ALONE_WARPS = 4 };
 int attn__launch_rows(const attn_plan *of, const attn__kernel *k, int64_t rows,
-                      const attn_params *params, size_t bytes, void *stream);
+                      const void *params, size_t bytes, void *stream);
+
+/* -- gpu_grads.c ------------------------------------------------------------------------------- */
+/* What a plan of backward does about them. */
+int attn__grads_of(attn__gpu_grads *to, const attn_plan *plan);
+/* A run's captures against the plan's. */
+int attn__grads_fit(const attn__gpu_grads *of, const attn__problem *p);
+/* Their words; sums: their part of the workspace. */
+void attn__grads_words(const attn__gpu_grads *of, const attn__problem *p, char *sums, i64 *word);
+/* Launches before the passes of attn_bwd.hip, or behind them. */
+int attn__grads_run(const attn_plan *of, const attn__kernel *k, const attn__gpu_grads *grads,
+                    const attn__problem *p, char *sums, int behind, void *stream);
 
 /* -- gpu_fwd.c, gpu_bwd.c: they set the plan's kernels, workspace and name --------------------- */
 int attn__forward_plan(attn_plan *plan, attn__job *job);
 int attn__forward_run(const attn_plan *of, const attn__problem *p, char *workspace, void *stream);
-int attn__backward_refuse(const attn_plan *plan);
 int attn__backward_plan(attn_plan *plan, attn__job *job);
 int attn__backward_run(const attn_plan *of, const attn__problem *p, char *workspace, void *stream);
 

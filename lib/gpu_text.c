@@ -12,7 +12,7 @@
 
    In attn_class an i32 node always has an interval (at worst all of i32), a bool node too; an f32
    node only where interval.h has a rule and no place of the language makes it NaN or infinite. */
-#include "gpu_text.h"
+#include "gpu_text_int.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,13 +21,7 @@
 
 /* -- Text that grows --------------------------------------------------------------------------- */
 
-typedef struct text {
-    char *at;
-    size_t n, cap;
-    int failed;
-} text;
-
-__attribute__((format(printf, 2, 3))) static void put(text *t, const char *format, ...) {
+void attn__put(attn__text *t, const char *format, ...) {
     va_list args;
     va_start(args, format);
     const int n = vsnprintf(t->at + t->n, t->cap - t->n, format, args);
@@ -69,7 +63,7 @@ static const char *c_type(int type) {
     return type == VT_F32 ? "float" : "i32";
 }
 
-static void put_constant(text *t, const attn__node *node) {
+static void put_constant(attn__text *t, const attn__node *node) {
     if (node->type == VT_F32) {
         const attn__val32 v = {.f = node->u.value.f};
         put(t, "float_of(0x%08xu)", (unsigned)v.i);
@@ -86,7 +80,7 @@ static int is_letter(char c) {
 }
 
 /* The rule with its names a, b, c replaced by the node's arguments. */
-static void put_rule(text *t, const attn_graph *g, const attn__node *node) {
+static void put_rule(attn__text *t, const attn_graph *g, const attn__node *node) {
     const int type = node->op == OP_select ? VT_I32 : g->node[node->u.arg[0]].type;
     const char *c = rule_text[node->op][type == VT_BOOL ? VT_I32 : type];
     while (*c) {
@@ -103,7 +97,7 @@ static void put_rule(text *t, const attn_graph *g, const attn__node *node) {
     }
 }
 
-static void put_node(text *t, const attn_graph *g, const int32_t *word, int at) {
+void attn__put_node(attn__text *t, const attn_graph *g, const int32_t *word, int at) {
     const attn__node *const node = &g->node[at];
     put(t, "    const %s x%d = ", c_type(node->type), at);
     switch (node->op) {
@@ -127,7 +121,7 @@ static void put_node(text *t, const attn_graph *g, const int32_t *word, int at) 
 
 /* -- Score and mask ---------------------------------------------------------------------------- */
 
-static void put_function(text *t, const attn_graph *g, const int32_t *word, int root,
+static void put_function(attn__text *t, const attn_graph *g, const int32_t *word, int root,
                          const char *head, uint8_t *need) {
     const int32_t roots[] = {root};
     attn__need(g, roots, 1, need);
@@ -135,7 +129,7 @@ static void put_function(text *t, const attn_graph *g, const int32_t *word, int 
     put(t, "    (void)p, (void)at, (void)s;\n");
     for (int i = 0; i <= root; i++) {
         if (need[i]) {
-            put_node(t, g, word, i);
+            attn__put_node(t, g, word, i);
         }
     }
     put(t, "    return x%d;\n}\n", root);
@@ -143,7 +137,7 @@ static void put_function(text *t, const attn_graph *g, const int32_t *word, int 
 
 /* One element of a tensor: 0 outside. Its words: address, then extent and stride in bytes of each
    axis. */
-static void put_reader(text *t, const attn__symbol *symbol, int number, int word, int type) {
+static void put_reader(attn__text *t, const attn__symbol *symbol, int number, int word, int type) {
     put(t, "DEV %s read_%d(const attn_params *p", c_type(symbol->type), number);
     for (int i = 0; i < symbol->rank; i++) {
         put(t, ", i32 i%d", i);
@@ -218,7 +212,7 @@ static void find_known(const attn_graph *g, int root, const attn__range *range, 
     }
 }
 
-static void put_interval_leaf(text *t, const attn__node *node) {
+static void put_interval_leaf(attn__text *t, const attn__node *node) {
     const char *const *const end = ends[node->sym];
     if (end[0]) {
         put(t, "iv(%s, %s)", end[0], end[1]);
@@ -227,7 +221,7 @@ static void put_interval_leaf(text *t, const attn__node *node) {
     }
 }
 
-static void put_interval_op(text *t, const attn_graph *g, const attn__node *node,
+static void put_interval_op(attn__text *t, const attn_graph *g, const attn__node *node,
                             const uint8_t *known) {
     int f32 = 0, all_known = 1;
     for (int i = 0; i < node->n; i++) {
@@ -246,7 +240,7 @@ static void put_interval_op(text *t, const attn_graph *g, const attn__node *node
 }
 
 /* What a load gives: an i32 within its declared bounds, or the 0 of what lies outside. */
-static void put_interval_load(text *t, const attn__symbol *symbol) {
+static void put_interval_load(attn__text *t, const attn__symbol *symbol) {
     if (symbol->type == VT_BOOL) {
         put(t, "iv(0, 1)");
     } else if (symbol->bounded) {
@@ -257,7 +251,7 @@ static void put_interval_load(text *t, const attn__symbol *symbol) {
     }
 }
 
-static void put_interval(text *t, const attn_graph *g, const int32_t *word, int at,
+static void put_interval(attn__text *t, const attn_graph *g, const int32_t *word, int at,
                          const uint8_t *known) {
     const attn__node *const node = &g->node[at];
     put(t, "    const attn_%s y%d = ", node->type == VT_F32 ? "fv" : "iv", at);
@@ -280,7 +274,8 @@ static void put_interval(text *t, const attn_graph *g, const int32_t *word, int 
     put(t, ";\n");
 }
 
-static int put_class(text *t, const attn_graph *g, const int32_t *word, int root, uint8_t *need) {
+static int put_class(attn__text *t, const attn_graph *g, const int32_t *word, int root,
+                     uint8_t *need) {
     const size_t n = (size_t)root + 1;
     attn__range *const range = attn__alloc(n * (sizeof *range + 1), "a plan");
     if (!range) {
@@ -334,20 +329,24 @@ int attn__has_mask(const attn_variant *v) {
     return node->op != OP_const || node->u.value.i == 0;
 }
 
-static int put_derivatives(text *t, const attn_variant *v, const int32_t *word) {
+static int put_derivatives(attn__text *t, const attn_variant *v, const int32_t *word,
+                           const attn__text_grads *grads) {
     attn__adjoint *a;
     ATTN_TRY(attn__adjoint_new(v, &a));
     uint8_t *const need = attn__alloc((size_t)a->graph.n, "a plan");
     if (need) {
         put_function(t, &a->graph, word, a->ds, "float attn_score_by_s", need);
     }
+    if (need && grads && grads->n_sites) {
+        attn__put_grads(t, a, word, grads, need);
+    }
     free(need);
     attn__adjoint_free(a);
     return need ? ATTN_OK : ATTN_MEMORY;
 }
 
-static int put_variant(text *t, const attn_variant *v, const attn__bound *bound, int backward,
-                       uint8_t *need) {
+static int put_variant(attn__text *t, const attn_variant *v, const attn__bound *bound, int backward,
+                       const attn__text_grads *grads, uint8_t *need) {
     const attn_graph *const g = &v->graph;
     int32_t word[ATTN__MAX_SYMBOLS];
     attn__variant_words(g, word);
@@ -359,7 +358,7 @@ static int put_variant(text *t, const attn_variant *v, const attn__bound *bound,
     }
     if (attn__has_score(v)) {
         put_function(t, g, word, v->score, "float attn_score", need);
-        ATTN_TRY(backward ? put_derivatives(t, v, word) : ATTN_OK);
+        ATTN_TRY(backward ? put_derivatives(t, v, word, grads) : ATTN_OK);
     }
     if (attn__has_mask(v)) {
         put_function(t, g, word, v->mask, "int attn_mask", need);
@@ -369,15 +368,15 @@ static int put_variant(text *t, const attn_variant *v, const attn__bound *bound,
 }
 
 int attn__variant_source(const attn_variant *v, const attn__bound *bound, int backward,
-                         char **source) {
-    text t = {.cap = 4096};
+                         const attn__text_grads *grads, char **source) {
+    attn__text t = {.cap = 4096};
     uint8_t *const need = attn__alloc((size_t)v->graph.n, "a plan");
     *source = t.at = need ? attn__alloc(t.cap, "a plan") : NULL;
     if (!t.at) {
         free(need);
         return ATTN_MEMORY;
     }
-    int status = put_variant(&t, v, bound, backward, need);
+    int status = put_variant(&t, v, bound, backward, grads, need);
     free(need);
     *source = t.at;
     if (status >= 0 && t.failed) {

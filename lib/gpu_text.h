@@ -12,9 +12,18 @@ int attn__has_score(const attn_variant *v);
 int attn__has_mask(const attn_variant *v);
 /* Where each symbol's words begin in attn_params.word; returns how many there are in all. */
 int attn__variant_words(const attn_graph *g, int32_t word[ATTN__MAX_SYMBOLS]);
-/* The text of "variant.h"; bound says which types the tensors have. backward: with derivatives.
-   *source is malloc'ed. */
+/* How the gradients of what a variant reads are summed; lib/gpu_grads.c has the reasons. */
+enum attn__grad_how { GRAD_NONE, GRAD_ALONE, GRAD_EXACT };
+typedef struct attn__text_grads {
+    int n_sites;                      /* whose gradients are wanted; 0: none are */
+    int32_t how[ATTN__MAX_SYMBOLS];   /* enum attn__grad_how */
+    int32_t word[ATTN__MAX_SYMBOLS];  /* the first of its words: address, then strides in bytes */
+} attn__text_grads;
+/* Whether the site's element is one for all pairs of a batch entry and head. */
+int attn__site_is_even(const attn__adjoint *a, const attn__site *site, uint8_t *need);
+/* The text of "variant.h"; bound says which types the tensors have. backward: with derivatives;
+   grads: NULL or with gradients of what is read. *source is malloc'ed. */
 int attn__variant_source(const attn_variant *v, const attn__bound *bound, int backward,
-                         char **source);
+                         const attn__text_grads *grads, char **source);
 
 #endif

@@ -11,6 +11,7 @@
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 namespace {
 
@@ -107,18 +108,52 @@ TEST_CASE("backward reads nothing behind any tensor, either") {
     }
 }
 
-TEST_CASE("a chip refuses gradients of what a variant reads") {
+TEST_CASE("gradients that many pairs share have room for so many elements") {
+    if (!emu::has_cc()) {
+        WARN("skipped: no C compiler");
+        return;
+    }
     Device chip("emu:sm_80");
+    const Variant variant("s + t[i][k]");
+    for (const int64_t n : {8, 2100}) {
+        Call call;
+        call.fill();
+        const Owned t = make(ATTN_F32, {n, n}), dt = make(ATTN_F32, {n, n});
+        call.capture("t", t.get(), dt.get());
+        attn_plan *plan = nullptr;
+        const int status = attn_plan_new(chip.d, ATTN_BACKWARD, &call.c, variant.v, &plan);
+        CHECK(status == (n == 8 ? ATTN_OK : ATTN_UNSUPPORTED));
+        attn_plan_release(plan);
+    }
+    CHECK(std::string(attn_error_arg()) == "captures");
+    CHECK(std::string(attn_error()).find("the gradient of t has 4410000 elements") == 0);
+}
+
+TEST_CASE("a run's gradients have no more elements than the plan's") {
+    if (!emu::has_cc()) {
+        WARN("skipped: no C compiler");
+        return;
+    }
+    Device chip("emu:sm_80");
+    const Variant variant("s + t[k]");
     Call call;
     call.fill();
-    call.slopes = make(ATTN_F32, {call.H});
-    call.dslopes = make(ATTN_F32, {call.H});
-    call.capture("slopes", call.slopes.get(), call.dslopes.get());
-    const Variant variant("s + slopes[h]");
+    const Owned t = make(ATTN_F32, {9}), dt = make(ATTN_F32, {9});
+    call.capture("t", t.get(), dt.get());
+    t->shape[0] = dt->shape[0] = 7;
     attn_plan *plan = nullptr;
-    CHECK(attn_plan_new(chip.d, ATTN_BACKWARD, &call.c, variant.v, &plan) == ATTN_UNSUPPORTED);
-    CHECK(std::string(attn_error_arg()) == "captures");
-    CHECK(std::string(attn_error()).find("the gradient of slopes is wanted") == 0);
+    attn_plan_info info{};
+    info.size = sizeof info;
+    REQUIRE(attn_plan_new(chip.d, ATTN_BACKWARD, &call.c, variant.v, &plan) == ATTN_OK);
+    REQUIRE(attn_plan_query(plan, &info) == ATTN_OK);
+    std::vector<char> room(info.workspace + 256);
+    void *const workspace =
+        room.data() + (256 - reinterpret_cast<uintptr_t>(room.data()) % 256) % 256;
+    CHECK(attn_run(plan, &call.c, workspace, nullptr) == ATTN_OK);
+    t->shape[0] = dt->shape[0] = 9;
+    CHECK(attn_run(plan, &call.c, workspace, nullptr) == ATTN_MISMATCH);
+    CHECK(std::string(attn_error_arg()) == "captures.t");
+    attn_plan_release(plan);
 }
 
 TEST_CASE("a chip reads captures at multiples of their size alone, a processor anywhere") {

@@ -133,7 +133,7 @@ using class_function = int(const attn_params *, const box_of_ints *);
 
 std::string source_of(const attn_variant *v, const attn__bound *bound) {
     char *text = nullptr;
-    REQUIRE(attn__variant_source(v, bound, 0, &text) == ATTN_OK);
+    REQUIRE(attn__variant_source(v, bound, 0, nullptr, &text) == ATTN_OK);
     const std::string s = text;
     free(text);
     return s;

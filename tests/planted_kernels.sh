@@ -58,6 +58,7 @@ backward=(
     'dir=bwd H=2 NQ=40 NK=90 D=24 seed=4 dropout=0.3 dseed=7 sink=1 dlse=1'
     'dir=bwd dtype=f16 B=3 D=40 DV=24 packed=both qlens=5,70,0 klens=9,130,64 variant="@softcap 5"'
     'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=q'
+    'dir=bwd H=2 NQ=9 NK=17 D=8 variant="s + t[i][k] * c" caps="t:f32:9x17:normal c=3"'
 )
 set=cases # the list that is judged by
 
@@ -178,6 +179,8 @@ plant back-nan-overlooked core/grad_out.h 's/not_finite != 0.0f) << r/not_finite
 plant back-nan-spreads core/careful_grad.h 's/if (!g.seen || /if (/'
 plant back-rows-turned arch/gfx9_ring.h \
     's/chunk_at(quad \* 4 + e, col/chunk_at(quad * 4 + (e ^ 1), col/' emu:gfx942
+plant back-even-sum core/grad.h 's/t->sum\[i\] = warp_sum(t->sum\[i\]);//'
+plant back-exponent core/exact.h 's/ << from % 8;/ << from % 4;/'
 
 echo "$caught passed, $missed failed"
 [ "$missed" -eq 0 ]

@@ -32,7 +32,8 @@ static int variant(const char *text, int backward, const char *path) {
     for (int i = 0; i < ATTN__MAX_SYMBOLS; i++) {
         bound[i].type = ATTN_F32;
     }
-    if (attn_variant_parse(text, &v) < 0 || attn__variant_source(v, bound, backward, &source) < 0) {
+    if (attn_variant_parse(text, &v) < 0 ||
+        attn__variant_source(v, bound, backward, NULL, &source) < 0) {
         fprintf(stderr, "%s\n", attn_error());
         return 1;
     }

@@ -82,7 +82,7 @@ DEV void careful_grad_row(const attn_params *p, attn_item *w, i32 r) {
     }
 #endif
     const i64 row = grad_row(w, r);
-    if (ATTN_SUMS & 1) {
+    if (ATTN_SUMS & 1 && p->back.to.data) {
         careful_store(&p->back.to, p->back.to_type, w, row, p->D, grad_factor(p), t.x);
     }
     if (ATTN_SUMS & 2) {

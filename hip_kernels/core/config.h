@@ -60,6 +60,9 @@
 #ifndef ATTN_SUMS
 #define ATTN_SUMS 1
 #endif
+#ifndef ATTN_HAS_GRADS /* of query rows: gradients of what the variant reads (core/grad.h) */
+#define ATTN_HAS_GRADS 0
+#endif
 #ifndef ATTN_WORDS /* words of params.word */
 #define ATTN_WORDS 1
 #endif

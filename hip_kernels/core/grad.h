@@ -11,12 +11,14 @@
 #ifndef ATTN_GRAD_H
 #define ATTN_GRAD_H
 
+#include "core/careful.h"
 #include "core/dropout.h"
-#include "core/score.h"
 #include "core/stats.h"
 
 typedef struct attn_grad {
     float p, g; /* p without w */
+    float s;    /* scaled product */
+    float rest; /* p (dp w - c): the derivative by the score */
     float w;    /* 0: dropped */
     int seen;   /* the pair is visible */
 } attn_grad;
@@ -30,7 +32,8 @@ DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row
     t.seen = !check || x != MINUS_INF;
     t.p = exp2_fast((x - stats->lse) * (float)LOG2_E); /* no product overflows before */
     t.w = kept ? score_v_scale(p, w, row->h, k) * p->drop_factor : 0;
-    t.g = t.p * ((kept ? dp * t.w : 0) - stats->c);
+    t.s = scaled;
+    t.g = t.rest = t.p * ((kept ? dp * t.w : 0) - stats->c);
 #if ATTN_HAS_SCORE
     const attn_pair at = score_leaves(p, w, row, k);
     t.g *= attn_score_by_s(p, &at, scaled);
@@ -53,11 +56,71 @@ DEV attn_stats grad_stats(const attn_params *p, const attn_item *w, i32 i) {
     return i < w->seq.nq ? stats_of(p, w->b, w->h, w->seq.q_row + i) : stats_nothing();
 }
 
+/* -- Gradients of what a variant reads --------------------------------------------------------- */
+
+/* What a lane keeps of the rows that it owns; sum: of sites whose element is one for all pairs of a
+   head. The variant's text has
+       attn_grads(p, at, s, g, sum)   adds a pair's g times the score's derivatives
+       attn_grads_end(p, at, sum)     adds the sums of pair's head */
+#ifndef ATTN_GRAD_SUMS
+#define ATTN_GRAD_SUMS 0
+#endif
+typedef struct grad_rows {
+    attn_stats of[TILE_ROWS];
+    float sum[ATTN_GRAD_SUMS + 1];
+} grad_rows;
+
+#if ATTN_HAS_GRADS
+DEV float grad_dot(u64 x, u64 y, i32 cols) {
+    float dot = 0;
+    for (i32 c = 0; c < cols; c++) {
+        dot = fma_f32(careful_load(x, c), careful_load(y, c), dot);
+    }
+    return dot;
+}
+
+/* A visible pair, whose numbers are looked at once more where they are not finite: a product of
+   tiles may have made NaN of an infinity. */
+DEV void grad_reads(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,
+                    const attn_stats *stats, attn_grad t, float *sum) {
+    const attn_pair at = score_leaves(p, w, row, k);
+    if (!is_finite(t.rest) || !is_finite(t.s)) {
+        const i64 q_row = w->seq.q_row + row->i, k_row = w->seq.k_row + k;
+        const float s = grad_dot(rows_at(&p->q, w->b, w->h, q_row),
+                                 rows_at(&p->k, w->b, w->hk, k_row), p->D);
+        const float dp = grad_dot(rows_at(&p->back.dout, w->b, w->h, q_row),
+                                  rows_at(&p->v, w->b, w->hk, k_row), p->DV);
+        const int kept = !ATTN_HAS_DROPOUT || dropout_pair(p, w, row, dropout_seed(p), k);
+        t = grad_pair(p, w, row, k, stats, 1, kept, s, dp);
+    }
+    if (t.seen) {
+        attn_grads(p, &at, t.s, t.rest, sum);
+    }
+}
+#endif
+
+/* Behind the last step. */
+DEV void grad_rows_end(const attn_params *p, const attn_item *w, grad_rows *t) {
+    (void)p, (void)w, (void)t;
+#if ATTN_HAS_GRADS
+    const attn_row row = score_row(p, w, w->row0);
+    const attn_pair at = score_leaves(p, w, &row, 0);
+    for (int i = 0; i < ATTN_GRAD_SUMS; i++) {
+        t->sum[i] = warp_sum(t->sum[i]);
+    }
+    if (lane_id() == 0) {
+        attn_grads_end(p, &at, t->sum);
+    }
+#endif
+}
+
+/* -- Tiles ------------------------------------------------------------------------------------- */
+
 #if ATTN_KEY_ROWS
 /* Products of the lane's keys with queries i0.. of head w->h become p w and g. */
-DEV void grad_tile(const attn_params *p, const attn_item *w, const attn_stats *of_rows, i32 i0,
+DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, i32 i0,
                    int check, tile_s *s, tile_s *dp) {
-    (void)of_rows;
+    (void)rows;
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
         const i32 i = i0 + tile_col(c);
         const attn_row row = score_row(p, w, i);
@@ -78,8 +141,8 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, const attn_stats *o
     }
 }
 #else
-/* Products of the lane's queries, of which of_rows tells, with keys k0.. become p and g. */
-DEV void grad_tile(const attn_params *p, const attn_item *w, const attn_stats *of_rows, i32 k0,
+/* Products of the lane's queries, of which `rows` tells, with keys k0.. become p and g. */
+DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, i32 k0,
                    int check, tile_s *s, tile_s *dp) {
 #if ATTN_HAS_DROPOUT
     dropout_tile(p, w, dropout_seed(p), k0, dp);
@@ -87,8 +150,13 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, const attn_stats *o
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const attn_row row = score_lane_row(p, w, r);
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-            const attn_grad t = grad_pair(p, w, &row, k0 + tile_col(c), &of_rows[r], check, 1,
+            const attn_grad t = grad_pair(p, w, &row, k0 + tile_col(c), &rows->of[r], check, 1,
                                           s->x[r][c], dp->x[r][c]);
+#if ATTN_HAS_GRADS
+            if (t.seen && w->row0 + tile_row(r) < w->rows) {
+                grad_reads(p, w, &row, k0 + tile_col(c), &rows->of[r], t, rows->sum);
+            }
+#endif
             s->x[r][c] = t.p;
             dp->x[r][c] = t.g;
         }

@@ -195,6 +195,13 @@ DEV void store_u16(u64 at, u32 x) {
 DEV void store_u32(u64 at, u32 x) {
     *(ISA_DEVICE isa_u32 *)at = x;
 }
+/* As one act, in any order with others. */
+DEV void atomic_add_u64(u64 at, u64 x) {
+    __hip_atomic_fetch_add((ISA_DEVICE u64 *)at, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+DEV void atomic_or_u32(u64 at, u32 x) {
+    __hip_atomic_fetch_or((ISA_DEVICE u32 *)at, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 DEV void store_b128(u64 at, b128 x) {
     *(ISA_DEVICE isa_u32x4 *)at = __builtin_bit_cast(isa_u32x4, x);
 }

@@ -92,6 +92,9 @@ DEV b128 load_b128(u64 at) { return *(const b128 *)at; }
 DEV void store_u16(u64 at, u32 x) { *(u16 *)at = (u16)x; }
 DEV void store_u32(u64 at, u32 x) { *(u32 *)at = x; }
 DEV void store_b128(u64 at, b128 x) { *(b128 *)at = x; }
+/* As one act, in any order with others. 9.7.13.6 red */
+DEV void atomic_add_u64(u64 at, u64 x) { atomicAdd((u64 *)at, x); }
+DEV void atomic_or_u32(u64 at, u32 x) { atomicOr((u32 *)at, x); }
 
 /* -- Shared memory ----------------------------------------------------------------------------- */
 extern __shared__ __align__(1024) u8 attn_shared[];

@@ -90,7 +90,7 @@ DEV void own_load(const attn_params *p, const attn_item *w, tile_q *own, tile_q 
 }
 
 /* One step whose tiles have landed. */
-DEV void step_sum(const attn_params *p, const attn_item *w, const attn_stats *of_rows, i32 step,
+DEV void step_sum(const attn_params *p, const attn_item *w, grad_rows *rows, i32 step,
                   int stage, const tile_q *own, const tile_q *own_v, tile_o *sum, tile_o *sum_v) {
     tile_s s, dp;
     tile_p operand;
@@ -99,9 +99,9 @@ DEV void step_sum(const attn_params *p, const attn_item *w, const attn_stats *of
         tile_qk(&dp, own_v, RING_V, stage);
     }
     if (step & 1) {
-        grad_tile(p, w, of_rows, step_row(w, step), 0, &s, &dp);
+        grad_tile(p, w, rows, step_row(w, step), 0, &s, &dp);
     } else {
-        grad_tile(p, w, of_rows, step_row(w, step), 1, &s, &dp);
+        grad_tile(p, w, rows, step_row(w, step), 1, &s, &dp);
     }
     if (ATTN_SUMS & 2) {
         tile_p_of(&operand, &s);
@@ -115,7 +115,7 @@ DEV void step_sum(const attn_params *p, const attn_item *w, const attn_stats *of
 
 /* w->h: of key rows the head of the step. */
 DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v) {
-    attn_stats of_rows[TILE_ROWS];
+    grad_rows rows;
     ring_hold hold, hold_v;
     tile_q own, own_v;
     attn_range it;
@@ -129,7 +129,10 @@ DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v
     }
     own_load(p, w, &own, &own_v);
     UNROLL for (int r = 0; !ATTN_KEY_ROWS && r < TILE_ROWS; r++) {
-        of_rows[r] = grad_stats(p, w, w->row0 + tile_row(r));
+        rows.of[r] = grad_stats(p, w, w->row0 + tile_row(r));
+    }
+    for (int i = 0; i < ATTN_GRAD_SUMS; i++) {
+        rows.sum[i] = 0;
     }
     UNROLL for (int j = 0; j < AHEAD; j++) {
         step_load(p, w, step[j], j, &hold, &hold_v);
@@ -143,7 +146,7 @@ DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v
         if (STAGES > 1 || RING_HOLDS) {
             step_load(p, w, step[AHEAD], next, &hold, &hold_v);
         }
-        step_sum(p, w, of_rows, step[0], stage, &own, &own_v, sum, sum_v);
+        step_sum(p, w, &rows, step[0], stage, &own, &own_v, sum, sum_v);
         if (STAGES == 1) {
             ring_sync(); /* B */
         }
@@ -159,6 +162,7 @@ DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v
         next = next + 1 == STAGES ? 0 : next + 1;
     }
     ring_wait(0);
+    grad_rows_end(p, w, &rows);
 }
 
 #endif

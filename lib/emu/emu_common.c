@@ -121,6 +121,14 @@ void attn__emu_api_load(void *to, unsigned long long at, unsigned bytes) {
 void attn__emu_api_store(unsigned long long at, const void *from, unsigned bytes) {
     memcpy(attn__emu_store(at, bytes), from, bytes);
 }
+void attn__emu_atomic_add_u64(unsigned long long at, unsigned long long x) {
+    unsigned long long *const to = attn__emu_store(at, sizeof x);
+    __atomic_fetch_add(to, x, __ATOMIC_RELAXED);
+}
+void attn__emu_atomic_or_u32(unsigned long long at, unsigned x) {
+    unsigned *const to = attn__emu_store(at, sizeof x);
+    __atomic_fetch_or(to, x, __ATOMIC_RELAXED);
+}
 void attn__emu_api_shared_load(void *to, unsigned at, unsigned bytes) {
     memcpy(to, attn__emu_shared_own(at, bytes, 0), bytes);
 }

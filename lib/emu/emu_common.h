@@ -16,6 +16,8 @@ float attn__emu_lane_xor(float x, int mask);
 unsigned long long attn__emu_warp_ballot(int x);
 void attn__emu_api_load(void *to, unsigned long long at, unsigned bytes);
 void attn__emu_api_store(unsigned long long at, const void *from, unsigned bytes);
+void attn__emu_atomic_add_u64(unsigned long long at, unsigned long long x);
+void attn__emu_atomic_or_u32(unsigned long long at, unsigned x);
 void attn__emu_api_shared_load(void *to, unsigned at, unsigned bytes);
 void attn__emu_api_shared_store(unsigned at, const void *from, unsigned bytes);
 
@@ -23,7 +25,8 @@ void attn__emu_api_shared_store(unsigned at, const void *from, unsigned bytes);
     .block = attn__emu_api_block, .grid = attn__emu_api_grid, .block_sync = attn__emu_block_sync,  \
     .warp_sync = attn__emu_warp_sync, .lane_xor = attn__emu_lane_xor,                              \
     .warp_ballot = attn__emu_warp_ballot, .load = attn__emu_api_load,                              \
-    .store = attn__emu_api_store, .shared_load = attn__emu_api_shared_load,                        \
+    .store = attn__emu_api_store, .atomic_add_u64 = attn__emu_atomic_add_u64,                      \
+    .atomic_or_u32 = attn__emu_atomic_or_u32, .shared_load = attn__emu_api_shared_load,            \
     .shared_store = attn__emu_api_shared_store
 
 static inline uint32_t emu_bits(float x) {

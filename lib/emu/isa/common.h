@@ -23,6 +23,8 @@ typedef struct attn_emu_common {
     float (*float_of_f16)(unsigned x);
     void (*load)(void *to, unsigned long long at, unsigned bytes);
     void (*store)(unsigned long long at, const void *from, unsigned bytes);
+    void (*atomic_add_u64)(unsigned long long at, unsigned long long x);
+    void (*atomic_or_u32)(unsigned long long at, unsigned x);
     void (*shared_load)(void *to, unsigned at, unsigned bytes);
     void (*shared_store)(unsigned at, const void *from, unsigned bytes);
 } attn_emu_common;
@@ -99,6 +101,8 @@ EMU_LOAD(load_u64, load, u64, u64, u64)
 EMU_LOAD(load_b128, load, u64, b128, b128)
 EMU_STORE(store_u16, store, u64, u32, u16)
 EMU_STORE(store_u32, store, u64, u32, u32)
+DEV void atomic_add_u64(u64 at, u64 x) { attn_emu->atomic_add_u64(at, x); }
+DEV void atomic_or_u32(u64 at, u32 x) { attn_emu->atomic_or_u32(at, x); }
 DEV void store_b128(u64 at, b128 x) { attn_emu->store(at, &x, sizeof x); }
 EMU_LOAD(shared_load_u32, shared_load, u32, u32, u32)
 EMU_LOAD(shared_load_b128, shared_load, u32, b128, b128)
