@@ -6,18 +6,22 @@
 
        fma     GFLOP/s of independent f32 multiply-adds, in the widest vectors there are
        pairs   GFLOP/s of products of bf16 pairs, where the processor has them
+       tiles   the same in AMX's registers
        read    GB/s of reading memory in the order of addresses, from 1, 2 or 4 places at a time,
                whichever is fastest
 
    Build: cc -O3 tests/bench/cpu_peak.c -lpthread -o cpu_peak */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* syscall */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 enum { CHAINS = 12, STEPS = 4 << 20, MOST = 256, TRIES = 9 };
@@ -102,6 +106,31 @@ __attribute__((target("avx512f,avx512bf16"))) static double pair_work(job *j) {
     }
     return 4.0 * 16 * CHAINS * STEPS;
 }
+
+/* Four sums of 16 by 16, two left and two right factors of zeros. */
+__attribute__((target("amx-tile,amx-bf16"))) static double tile_work(job *j) {
+    static const struct {
+        unsigned char palette, start, zero[14];
+        unsigned short row_bytes[16];
+        unsigned char rows[16];
+    } config = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&config);
+    for (int i = 0; i < STEPS / 4; i++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+    (void)j;
+    return 2.0 * 16 * 16 * 32 * STEPS;
+}
+
+static int has_tiles(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && (d >> 24 & 1) &&
+           syscall(SYS_arch_prctl, 0x1023, 18) == 0; /* asks Linux for the registers */
+}
 #endif
 LOOPS(4, )
 
@@ -180,6 +209,9 @@ int main(int argc, char **argv) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512bf16")) {
         printf("pairs %.1f\n", measure(pair_work, threads, jobs));
+    }
+    if (has_tiles()) {
+        printf("tiles %.1f\n", measure(tile_work, threads, jobs));
     }
 #endif
     return 0;

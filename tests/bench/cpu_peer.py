@@ -166,8 +166,8 @@ def case(attn, options, name, shape, dtype, causal, text=None, grad=True):
 
 
 def report(peaks, name, what, dtype, flops, ours, theirs, info):
-    pairs = dtype == torch.bfloat16 and b"bf16" in info.kernel
-    peak = peaks["pairs" if pairs else "fma"]
+    pairs = {b"avx512bf16": "pairs", b"amx": "tiles"} if dtype == torch.bfloat16 else {}
+    peak = peaks[pairs.get(info.kernel.split()[0], "fma")]
     rate = 1e-9 * flops / ours
     share = f"{100 * rate / peak:4.0f} % of {peak:.0f}"
     read = f"{1e-9 * info.bytes / ours:6.1f} GB/s" if what == "decode" else ""
