@@ -89,6 +89,14 @@ int plan_of(const side *s, const attn_call *shapes, const attn_variant *variant,
     return 0;
 }
 
+/* What stands in a workspace before means nothing: NaN and numbers that are not 0. */
+static void soil(const side *s, void *workspace, uint64_t bytes) {
+    attn_device_info info = {.size = sizeof info};
+    if (workspace && attn_device_query(s->device, &info) >= 0 && info.kind == 1) {
+        memset(workspace, 0xff, (size_t)bytes);
+    }
+}
+
 int run_plan(const side *s, const attn_plan *plan, const attn_call *call, char *why) {
     attn_plan_info info = {.size = sizeof info};
     void *workspace = NULL;
@@ -99,6 +107,7 @@ int run_plan(const side *s, const attn_plan *plan, const attn_call *call, char *
         return complain(why, "workspace of %llu bytes: %s", (unsigned long long)info.workspace,
                         attn_error());
     }
+    soil(s, workspace, info.workspace);
     const int status = attn_run(plan, call, workspace, NULL);
     if (status < 0) {
         complain(why, "run refused: %s", attn_error());
