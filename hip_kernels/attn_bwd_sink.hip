@@ -1,7 +1,8 @@
 /* attn_bwd_sink.hip: dsink[h] = sum over rows of exp(sink - LSE) (dLSE - dO.O), by core/stats.h.
 
    Who launches it: lib/gpu_bwd.c, after attn_bwd_rows: a block per head, one warp. Each lane sums
-   rows of its own, in order, and the lanes' sums are joined in order. */
+   rows of its own, in order, and the lanes' sums are joined in one order. Without a sink (-inf)
+   there is nothing to sum. */
 #ifndef ATTN_WARPS
 #define ATTN_WARPS 1
 #endif

@@ -1,8 +1,8 @@
 /* attn_clear.hip: out 0 and LSE -inf in every row of o and lse, before a forward with lengths or
    packing, which writes the used rows alone.
 
-   Who launches it: lib/gpu.c. Warps step through the rows [B][H][TQ] (packed: [H][TQ]); lanes share
-   the columns. */
+   Who launches it: lib/gpu_fwd.c; lib/gpu_bwd.c for rows of dq, dk and dv that no sequence has.
+   Warps step through the rows [B][H][TQ] (packed: [H][TQ]); lanes share the columns. */
 #ifndef ATTN_WARPS
 #define ATTN_WARPS 4
 #endif

@@ -20,7 +20,9 @@
 #ifndef ATTN_DV
 #error "ATTN_DV"
 #endif
-#ifndef ATTN_BM /* query rows of a block: a multiple of 16 * warps (32 * waves) */
+/* Rows of a block: a multiple of 16 * warps (32 * waves). Where they are keys it divides 128, so
+   that a block has one scale. */
+#ifndef ATTN_BM
 #error "ATTN_BM"
 #endif
 #ifndef ATTN_BN /* keys of a step: 32, 64 or 128; f32 by arch/sm80.h also 16 */

@@ -6,8 +6,9 @@
        x = score(scale s)     p = e^(x - LSE)     w = dropout times the scale of v
        g = p (dp w - c) dscore/ds scale                   dq += g k   dk += g q   dv += p w dO
 
-   g is rounded as an operand; so it is summed without a scale that all pairs share, which
-   grad_factor brings in at the end. What is masked has p = g = 0 by selection. */
+   g is rounded as an operand, and a small scale would cost it f16's digits; so it is summed without
+   one that all pairs share, which grad_factor brings in at the end. Scales of blocks differ from
+   pair to pair and stay in it. What is masked has p = g = 0 by selection. */
 #ifndef ATTN_GRAD_H
 #define ATTN_GRAD_H
 
@@ -19,7 +20,7 @@ typedef struct attn_grad {
     float p, g; /* p without w */
     float s;    /* scaled product */
     float rest; /* p (dp w - c): the derivative by the score */
-    float w;    /* 0: dropped */
+    float w;    /* 0: dropped; where queries are rows dropout.h has made dp 0 already */
     int seen;   /* the pair is visible */
 } attn_grad;
 

@@ -41,7 +41,7 @@ DEV void grad_store(const attn_item *w, const attn_rows *to, i32 type, int vec, 
 
 DEV void grad_epilogue(const attn_params *p, const attn_item *w, const tile_o *sum,
                        const tile_o *sum_v, u32 wild) {
-    const float factor = TILE_P_SCALE * TILE_O_SCALE;
+    const float factor = TILE_O_SCALE; /* p and g are as they are: TILE_P_SCALE is 1 in backward */
     if (ATTN_SUMS & 1 && p->back.to.data) { /* or what the variant reads is all that is wanted */
         grad_store(w, &p->back.to, p->back.to_type, (p->flags & ATTN_P_VEC_TO) != 0, p->D,
                    grad_factor(p) / factor, sum, wild);

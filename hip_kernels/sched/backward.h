@@ -13,14 +13,16 @@
 
        before   load own, step 0 .. S-2 (S = 1: step 0)
        step n   wait: step n landed; barrier        all have read step n-1: its place is free
-                load step n+S-1                     flies under all of this:
+                load step n+S-1                     flies under all of this: (S > 1)
                 s, dp, p and g, sums
-                S = 1: barrier; load n+1            loads through registers begin above, land here
+                S = 1: barrier; load n+1            loads that pass through registers (RING_HOLDS)
+                                                    begin above and land here
 
        time ->    |  s n  |  dp n  | p, g |  sums n      | s n+1 ...
        load n+1   |=====================================|             S = 2
 
-   Nothing is exchanged between warps or blocks: the same bits in each run. */
+   Nothing is exchanged between warps or blocks: the same bits in each run. Heads are not packed
+   into rows, and steps are not split: pack and splits are 1. */
 #ifndef ATTN_BACKWARD_H
 #define ATTN_BACKWARD_H
 
@@ -30,7 +32,7 @@
 enum {
     STAGES = ATTN_STAGES,
     AHEAD = ATTN_STAGES > 1 ? ATTN_STAGES - 1 : 1,          /* steps loaded before their turn */
-    FLYING = ATTN_STAGES > 2 ? 2 * (ATTN_STAGES - 2) : 0
+    FLYING = ATTN_STAGES > 2 ? 2 * (ATTN_STAGES - 2) : 0    /* at A: those of steps after n */
 };
 
 /* The head of a step, and its first row; behind the last step: past all rows. */
@@ -113,7 +115,7 @@ DEV void step_sum(const attn_params *p, const attn_item *w, grad_rows *rows, i32
     }
 }
 
-/* w->h: of key rows the head of the step. */
+/* Where keys are rows, w->h becomes the head of the step; what it is at last means nothing. */
 DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v) {
     grad_rows rows;
     ring_hold hold, hold_v;
