@@ -38,6 +38,13 @@ typedef struct blocks {
 } blocks;
 static blocks live, kept;
 
+/* As the library is unloaded. */
+__attribute__((destructor)) static void forget_all(void) {
+    free(live.at);
+    free(kept.at);
+    live = kept = (blocks){0};
+}
+
 static int append(blocks *list, const block *b) {
     if (list->n == list->room) {
         const size_t more = list->room ? 2 * list->room : 64;

@@ -7,7 +7,7 @@
 
    Who calls it: jit.c, which asks opened bundles before anything else; gpu_make.c, which fills one;
    programs, to open more than the environment variable ATTN_BUNDLE names. An opened bundle stays
-   for the life of the process. */
+   until the library is unloaded. */
 #define _GNU_SOURCE
 #include "fork.h"
 #include "gpu_make.h"
@@ -137,6 +137,14 @@ int attn_bundle_write(const attn_device *device, const char *path) {
 
 static attn__bundle *opened;
 static int asked; /* 1: ATTN_BUNDLE was read */
+
+__attribute__((destructor)) static void close_all(void) {
+    while (opened) {
+        attn__bundle *const next = opened->next;
+        attn__bundle_free(opened);
+        opened = next;
+    }
+}
 
 static int check(attn__bundle *b, uint64_t size) {
     const uint64_t head = sizeof magic + sizeof b->n;
