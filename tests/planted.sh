@@ -70,7 +70,7 @@ plant() { # plant NAME FILE SCRIPT
 plant mask-off-by-one cpu_score.c 's/t->seq.q0 + t->r0, t->rows);/t->seq.q0 + t->r0 + 1, t->rows);/'
 plant limit-off-by-one cpu_limits.c 's/: rest + 1;/: rest;/'
 plant class-off-by-one cpu_bwd.c 's/LEAF_k, k, k + t->n - 1);/LEAF_k, k, k - 1);/'
-plant dropped-rescale cpu_fwd.c 's/if (corr != 1)/if (corr > 1)/'
+plant dropped-rescale cpu_fwd.c 's/if (corr\[i\] != 1)/if (corr[i] > 1)/'
 plant swapped-head cpu_score.c 's|t->hk = h / (p->H / p->HK)|t->hk = h % p->HK|'
 plant group-cut-short cpu_bwd.c 's/h < (hk + 1) \* group/h < hk * group + (group + 1) \/ 2/'
 plant dropout-off-by-one cpu_score.c \
