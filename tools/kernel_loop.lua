@@ -1,11 +1,12 @@
 -- kernel_loop.lua: the inner loop of a CDNA kernel, from its disassembly, and a model of its speed.
 --
---     kernel_loop(code, target, version, folder) -> {one_wave, text}
+--     kernel_loop(code, target, version, folder) -> {one_wave, matrix, text}
 --
 -- Who calls it: kernels.lua. The loop is the one with most matrix products; of its paths the one
 -- that has all of them, loads and stores whole chunks, and is the shortest of those: no masks, no
 -- rescaling, no ends, no numbers that want care. Of that path:
 --
+--     matrix      products among the path's instructions, in percent
 --     one wave    llvm-mca's model of a SIMD with this wave alone: share of cycles in which the
 --                 matrix unit works
 --     issue       the most that any number of waves could reach: products against slots to issue
@@ -193,6 +194,7 @@ return function(code, target, version, folder)
     local one = 100 * passes * 8 / (many - few)
     return {
         one_wave = math.floor(one),
+        matrix = math.floor(100 * matrix / count),
         text = ('loop %d instructions, %d matrix, %d moves; model: matrix %d%% one wave, ' ..
             'at most %d%%, lds %d%%'):format(count, matrix, moves, one,
             math.min(100, 100 * passes / valu), 400 * lds / passes),

@@ -8,13 +8,15 @@
 #include "core/results.h"
 #include "core/softmax.h"
 
-/* l becomes whole sums. Bit r: row r of the lane is used and holds what is not finite; the lanes
-   that share a row agree. */
+/* l becomes whole sums. Bit r: row r of the lane is used and holds what is not finite, or has seen
+   keys whose p are all 0 (softmax_top); the lanes that share a row agree. */
 DEV u32 epilogue_sum(const attn_item *w, attn_soft *t, const tile_o *o) {
     u32 wild = 0;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         t->l[r] = row_sum(t->l[r]);
-        float zero = t->l[r] * 0.0f + (t->m[r] == MINUS_INF ? 0.0f : t->m[r] * 0.0f);
+        float zero = t->l[r] * 0.0f + (t->m[r] == MINUS_INF ? 0.0f
+                                       : t->l[r] == 0.0f    ? 1.0f
+                                                            : t->m[r] * 0.0f);
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
             zero = fma_f32(o->x[r][c], 0.0f, zero);
         }

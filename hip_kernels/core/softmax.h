@@ -44,6 +44,12 @@ DEV void softmax_begin(attn_soft *t) {
     }
 }
 
+/* A row's maximum in powers of two. A finite one below f32's end stays finite: only a row that saw
+   nothing has -inf. Its p are all 0 then, which epilogue.h looks for. */
+DEV float softmax_top(float top, float factor) {
+    return top == MINUS_INF ? top : max_num(top * factor, float_of(0xff7fffffu));
+}
+
 /* m follows the scores; o and l are brought to the new m. */
 DEV void softmax_move(const tile_s *s, attn_soft *t, tile_o *o, float factor) {
     float fade[TILE_ROWS];
@@ -53,7 +59,7 @@ DEV void softmax_move(const tile_s *s, attn_soft *t, tile_o *o, float factor) {
         UNROLL for (int c = 1; c < TILE_COLS(ATTN_BN); c++) {
             top = max_num(top, s->x[r][c]);
         }
-        top = row_max(top) * factor;
+        top = softmax_top(row_max(top), factor);
         const int move = !(top <= t->m[r] + SOFTMAX_SLACK);
         fade[r] = move ? exp2_fast(t->m[r] - top) : 1.0f;
         t->m[r] = move ? top : t->m[r];

@@ -27,6 +27,10 @@ const listed suite_list[] = {
     {"DaoPR2470b", "dir=bwd B=2 H=2 NQ=9 NK=0 D=16 want=0 want_lse=-inf"},
     {"DaoPR2470c", "dir=bwd B=3 H=2 D=16 packed=both qlens=5,6,7 klens=4,0,9 sink=1 seed=2470"},
     {"scores-past-2^127", "H=2 NQ=9 NK=300 D=16 variant=\"s + k * 1e36\" sink=1"},
+    {"scores-past-minus-2^127", "NQ=40 NK=3 D=8 v=1,1,1 want=1 want_lse=-3.4e38 "
+                                "variant=\"-3.4e38\""},
+    {"scores-past-minus-2^127-16", "dtype=f16 NQ=40 NK=300 D=8 v=1 want=1 "
+                                   "variant=\"-3e38 - k * 1e34\""},
     {"DaoPR978", "B=2 H=2 NQ=8 NK=4 D=16 variant=\"@causal ~ @window 2 0 ~ k > q\" want=0 "
                  "want_lse=-inf"},
     {"flashinfer#4051a", "check=merge parts=3 H=2 NQ=9 NK=12 D=16 variant=\"false\" want=0 "
