@@ -19,8 +19,8 @@ local SM = {sm_80 = '80', sm_90a = '90'}
 local TARGETS = {'sm_80', 'sm_90a', 'gfx90a', 'gfx942'}
 local EMULATED = {sm_80 = '80', sm_90a = '90', gfx90a = '0x90a', gfx942 = '0x942'}
 -- What a budget bounds; a step's keys and a share may not fall, all else may not grow.
-local FIGURES = {'keys', 'registers', 'spilled', 'scratch', 'shared', 'conflicts', 'waves', 'matrix',
-    'model'}
+local FIGURES = {'keys', 'registers', 'spilled', 'scratch', 'shared', 'conflicts', 'waves',
+    'matrix', 'model'}
 local MAY_NOT_FALL = {keys = true, waves = true, matrix = true, model = true}
 
 local function run(format, ...)
@@ -265,8 +265,8 @@ if options.update then
     for name in pairs(budget) do names[#names + 1] = name end
     table.sort(names)
     local file = assert(io.open(BUDGET, 'w'))
-    file:write('# What the kernels of tools/kernels.txt may take, at most; of waves, matrix and model,\n# at least.\n',
-        '# tools/kernels.lua --long --update writes it.\n')
+    file:write('# What the kernels of tools/kernels.txt may take, at most; of waves, matrix and\n',
+        '# model, at least.\n# tools/kernels.lua --long --update writes it.\n')
     for _, name in ipairs(names) do file:write(name, ': ', budget[name].text, '\n') end
     file:close()
 end
