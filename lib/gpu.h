@@ -26,6 +26,16 @@ typedef struct attn__rows {
     int32_t is_host;
 } attn__rows;
 
+/* Boxes of a tensor, whose rows TMA brings to shared memory in 128-byte swizzle: element c of row r
+   (counted through the box, its second axis fastest) at byte (r * 128 + 2 c) ^ (r % 8 * 16). */
+typedef struct attn__boxes {
+    int type; /* ATTN_F16, ATTN_BF16 */
+    const void *data;
+    int64_t n[4];     /* extents, the first one's elements follow each other */
+    int64_t st[3];    /* bytes from one to the next of the others; where n is 1, any number */
+    int32_t box[4];   /* extents of a box, at most 64, 256, 256, 256 */
+} attn__boxes;
+
 /* One way to reach chips. Every function that can fail returns an attn_status with its sentence. */
 typedef struct attn__driver {
     const char *name; /* "emu", "cuda", "hip" */
@@ -70,6 +80,10 @@ typedef struct attn__driver {
                    int *spilled);
     int (*launch)(attn__chip *chip, attn__module *module, const char *kernel, int64_t blocks,
                   int threads, int shared, const void *params, size_t bytes, void *stream);
+    /* 1: the words describe the box for the chip; 0: its copies cannot bring it (an address or a
+       stride that is no multiple of 16 bytes, or too large). May be NULL: there are none. Emulated,
+       the words are: address, n[0..3], st[0..2], box[0..3], bytes of an element, 0, 0, 0. */
+    int (*describe)(attn__chip *chip, const attn__boxes *box, uint64_t word[16]);
 } attn__driver;
 
 /* How a chip's code is made, and what its kernels should look like: target_*.c. */

@@ -11,4 +11,9 @@ typedef unsigned long long u64;
 typedef int i32;
 typedef long long i64;
 
+/* A tensor for copies of whole boxes, as the chip wants it described; the host fills it. */
+typedef struct tensor_map {
+    u64 w[16];
+} __attribute__((aligned(64))) tensor_map;
+
 #endif
