@@ -7,9 +7,11 @@
 #                                      named: probe pointers device check lua bench
 #
 #   OUT        where full logs go (default build/device/out)
-#   RANDOM_N   random cases of the suite a process (default 20); SEED, the first one's seed
+#   RANDOM_N   random cases of the suite a process (default 20), each followed by VARY others
+#              (default 0) for which the same kernels do; SEED, the first one's seed
 #   PROCESSES  of the suite at once (default: cores, less two); LIMIT, seconds of `check` (300)
 #   CASE       a case of the suite, for the step `one`
+#   BENCH      more options of tests/bench/gpu_bench.py: '--backward --peer cudnn'
 #
 # It closes with a line a step, and a status that is 0 if none failed.
 # shellcheck disable=SC2317 # steps are called by name
@@ -56,8 +58,8 @@ probe() {
 
 pointers() { "$at/cuda_pointers"; }
 
-# Graphs, streams, contexts: with PyTorch.
-device() { python3 tests/device_check.py --library "$at/libattn.so"; }
+# Graphs, streams, memory, faults: with PyTorch.
+device() { python3 tests/device_check.py --library "$at/libattn.so" --suite "$at/conformance"; }
 
 one() { "$at/conformance" --device cuda:0 --case "$CASE"; }
 
@@ -67,7 +69,8 @@ check() {
     rm -rf "$at/parts" && mkdir -p "$at/parts"
     for ((i = 0; i < n; i++)); do
         timeout "${LIMIT:-300}" "$at/conformance" --device cuda:0 --list --part "$i/$n" \
-            --random "${RANDOM_N:-20}" --seed "$((${SEED:-1} + i))" --json "$at/parts/$i.json" \
+            --random "${RANDOM_N:-20}" --vary "${VARY:-0}" \
+            --seed "$((${SEED:-1} + i))" --json "$at/parts/$i.json" \
             > "$at/parts/$i.log" 2>&1 < /dev/null &
         pids+=($!)
     done
@@ -95,8 +98,10 @@ lua() {
 }
 
 bench() {
+    local more
+    read -ra more <<< "${BENCH:-}"
     python3 tests/bench/gpu_bench.py --library "$at/libattn.so" --json "$out/gpu_bench.json" \
-        ${QUICK:+--quick}
+        ${QUICK:+--quick} "${more[@]}"
 }
 
 [ $# -gt 0 ] || set -- probe pointers device check lua bench

@@ -1,116 +1,142 @@
-"""gpu_bench.py: attn on a GPU beside PyTorch's flash attention, forward.
+"""gpu_bench.py: attn on a GPU beside PyTorch's attention: speed, and results compared.
 
-    python3 tests/bench/gpu_bench.py [--library build/libattn.so] [--device cuda:0] [--quick]
-                                     [--json FILE] [--rounds N]
+    python3 tests/bench/gpu_bench.py [--library [NAME=]PATH[@DEVICE]]... [--peer NAME]...
+        [--variant NAME]... [--type bf16] [--backward] [--S N...] [--D N...] [--quick] [--json FILE]
 
-Who calls it: tests/device_run.sh. bf16, 16,384 tokens a batch, hidden size 2048: B = 16384 / S,
-H = 2048 / D. Times are of CUDA events: the median of 15 launches after 4, a pause before each, the
-order turned round every second round, then the median of the rounds. Causal work counts as half.
-Before a case is timed its results are compared with PyTorch's.
+    attn         any number of libraries, each on a device of its own name: "a=one.so@cuda:0"
+    peers        flash, cudnn, efficient: backends of scaled_dot_product_attention;
+                 flex: FlexAttention, compiled. Those that cannot do a case leave it out
+    variants     VARIANTS below; the default is full and causal
+
+Who calls it: tests/device_run.sh. 16,384 tokens a batch, hidden size 2048: B = 16384 / S,
+H = 2048 / D. Times are of CUDA events: the median of 15 launches after 4, a pause before each
+contestant, the order turned round every second round, then the median of the rounds. FLOPs are of
+the visible pairs. Before a case is timed its results are compared with the first peer's. The last
+lines are the geometric mean and the least of the ratios.
 """
 import argparse
-import ctypes
 import json
+import math
 import os
 import sys
 import time
 
 import torch
 import torch.nn.functional as F
+from gpu_attn import Attn, Gradient, Library
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-TOKENS, HIDDEN, BF16, F32 = 16384, 2048, (4, 16), (2, 32)
-FORWARD = 1
-u8, u16, u32, i32 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_int32
-u64, i64, f64, pointer = ctypes.c_uint64, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+ALLOWED = {"bf16": 1e-2, "f16": 2e-3, "f32": 1e-4} # relative, of the norm; f32 peers differ most
+WINDOW, CAP = 1024, 30.0
 
 
-class Tensor(ctypes.Structure):
-    _fields_ = [("data", pointer), ("device", i32 * 2), ("ndim", i32), ("code", u8), ("bits", u8),
-                ("lanes", u16), ("shape", ctypes.POINTER(i64)), ("strides", ctypes.POINTER(i64)),
-                ("byte_offset", u64)]
+# -- Variants: what attn composes, which pairs are visible, what FlexAttention is told -------------
+
+def seen_all(S):
+    return S * S
 
 
-class Call(ctypes.Structure):
-    _fields_ = [("size", u32), ("flags", u32), ("scale", f64), ("dropout", f64), ("seed", u64),
-                ("seed_at", pointer), ("offset", u32), ("alignment", u32)]
-    _fields_ += [(name, i64) for name in "b0 h0 i0 k0 batch nh hk nq nk".split()]
-    _fields_ += [(name, pointer) for name in
-                 "q k v sink q_offsets k_offsets q_used k_used q_scale k_scale v_scale "
-                 "blocks".split()]
-    _fields_ += [("q_longest", i64), ("k_longest", i64)]
-    _fields_ += [(name, pointer) for name in
-                 "o lse dout dlse dq dk dv dsink captures".split()]
-    _fields_ += [("n_captures", i64)]
+def seen_causal(S):
+    return S * S / 2
 
 
-class Info(ctypes.Structure):
-    _fields_ = [("size", u32), ("block", u32), ("workspace", u64), ("flops", f64), ("bytes", f64),
-                ("blocks", i64), ("part", i64), ("full", i64), ("kernel", ctypes.c_char * 64)]
+def seen_window(S):
+    n = min(WINDOW, S)
+    return n * (n + 1) / 2 + (S - n) * n
 
 
-class Library:
-    def __init__(self, path, device):
-        self.c = ctypes.CDLL(path)
-        self.c.attn_error.restype = ctypes.c_char_p
-        self.c.attn_sizeof.restype = ctypes.c_size_t
-        for name, struct in (("attn_tensor", Tensor), ("attn_call", Call),
-                             ("attn_plan_info", Info)):
-            assert self.c.attn_sizeof(name.encode()) == ctypes.sizeof(struct), name
-        self.device = pointer()
-        self.check(self.c.attn_device_open(device.encode(), None, ctypes.byref(self.device)))
-
-    def check(self, status):
-        if status < 0:
-            raise RuntimeError(self.c.attn_error().decode())
-
-    def variant(self, text):
-        variant = pointer()
-        self.check(self.c.attn_variant_parse(text.encode(), ctypes.byref(variant)))
-        return variant
+def mask_causal(b, h, q, k):
+    return k <= q
 
 
-def describe(x, dtype, keep):
-    """What attn takes of a torch tensor; `keep` holds the arrays that it points to."""
-    n = x.dim()
-    shape, strides = (i64 * n)(*x.shape), (i64 * n)(*x.stride())
-    t = Tensor(x.data_ptr(), (i32 * 2)(0, 0), n, dtype[0], dtype[1], 1, shape, strides, 0)
-    keep += [x, shape, strides, t]
-    return ctypes.cast(ctypes.pointer(t), pointer)
+def mask_window(b, h, q, k):
+    return (k <= q) & (q - k < WINDOW)
 
 
-class Attn:
-    """A plan and a run of it on PyTorch's memory and stream."""
+def score_cap(s, b, h, q, k):
+    return CAP * torch.tanh(s / CAP)
 
-    def __init__(self, library, q, k, v, causal):
-        self.library, self.keep = library, []
-        self.out = torch.full_like(q, float("nan"))
-        self.lse = torch.full(q.shape[:3], float("nan"), device="cuda")
-        call = self.call = Call(size=ctypes.sizeof(Call))
-        for name, x in (("q", q), ("k", k), ("v", v), ("o", self.out)):
-            setattr(call, name, describe(x, BF16, self.keep))
-        call.lse = describe(self.lse, F32, self.keep)
-        self.plan, info = pointer(), Info(size=ctypes.sizeof(Info))
-        variant = library.variant("k <= q") if causal else None
-        begin = time.time()
-        library.check(library.c.attn_plan_new(library.device, FORWARD, ctypes.byref(call), variant,
-                                              ctypes.byref(self.plan)))
-        self.seconds = time.time() - begin
-        library.check(library.c.attn_plan_query(self.plan, ctypes.byref(info)))
-        self.kernel = info.kernel.decode()
-        self.workspace = torch.empty(max(1, info.workspace), dtype=torch.uint8, device="cuda")
+
+def score_alibi(H):
+    slopes = torch.exp2(-8.0 * torch.arange(1, H + 1, device="cuda") / H)
+
+    def score(s, b, h, q, k):
+        return s - slopes[h] * (q - k)
+    return score
+
+
+# name: parts for H heads, visible pairs of S, (mask, score of H) of FlexAttention
+VARIANTS = {
+    "full": (lambda H: [], seen_all, (None, None)),
+    "causal": (lambda H: [("causal",)], seen_causal, (mask_causal, None)),
+    "alibi": (lambda H: [("causal",), ("alibi", H)], seen_causal, (mask_causal, score_alibi)),
+    "window": (lambda H: [("window", WINDOW - 1, 0)], seen_window, (mask_window, None)),
+    "softcap": (lambda H: [("causal",), ("softcap", CAP)], seen_causal,
+                (mask_causal, lambda H: score_cap)),
+}
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+            "efficient": SDPBackend.EFFICIENT_ATTENTION}
+
+
+# -- Contestants: each has results() and is called ------------------------------------------------
+
+class Peer:
+    def __init__(self, x, forward, backward):
+        q, k, v, self.dout = x
+        leaves = [t.detach().requires_grad_(backward) for t in (q, k, v)]
+        self.forward = lambda: forward(*leaves)
+        self.leaves = leaves if backward else None
+        with torch.set_grad_enabled(backward):
+            self.out = self.forward()
+        self.got = [self.out]
+        self()
 
     def __call__(self):
-        stream = torch.cuda.current_stream().cuda_stream
-        self.library.check(self.library.c.attn_run(
-            self.plan, ctypes.byref(self.call), pointer(self.workspace.data_ptr()),
-            pointer(stream)))
+        if self.leaves:
+            self.got = torch.autograd.grad(self.out, self.leaves, self.dout, retain_graph=True)
+        else:
+            with torch.no_grad():
+                self.got = [self.forward()]
+
+    def results(self):
+        return self.got
 
 
-def flash(q, k, v, causal):
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION), torch.no_grad():
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+def peer_sdpa(backend, causal):
+    def run(q, k, v):
+        with sdpa_kernel(BACKENDS[backend]):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return run
 
+
+def peer_flex(variant, S, H):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    mask, score = VARIANTS[variant][2]
+    blocks = create_block_mask(mask, None, None, S, S, device="cuda") if mask else None
+    mod = score(H) if score else None
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return lambda q, k, v: compiled(q, k, v, score_mod=mod, block_mask=blocks)
+
+
+def make_peer(name, x, o, variant, S, H):
+    if name == "flex":
+        return Peer(x, peer_flex(variant, S, H), o.backward)
+    if variant not in ("full", "causal"):
+        raise NotImplementedError("no such mask")
+    return Peer(x, peer_sdpa(name, variant == "causal"), o.backward)
+
+
+def make_attn(library, x, o, variant, H):
+    q, k, v, dout = x
+    parts = VARIANTS[variant][0](H)
+    attn = Attn(library, q, k, v, parts)
+    attn()
+    torch.cuda.synchronize()
+    return Gradient(attn, q, k, v, dout, parts) if o.backward else attn
+
+
+# -- Timing ---------------------------------------------------------------------------------------
 
 def median(values):
     return sorted(values)[len(values) // 2]
@@ -133,60 +159,124 @@ def time_of(fn, launches=15, warm=4):
 
 
 def relative(a, b):
-    return ((a.double() - b.double()).norm() / b.double().norm()).item()
+    return max(((x.double() - y.double()).norm() / y.double().norm()).item()
+               for x, y in zip(a, b))
 
 
-def run_case(library, S, D, causal, rounds):
-    B, H = TOKENS // S, HIDDEN // D
-    q, k, v = (torch.randn(B, S, H, D, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
-               for _ in range(3))
-    attn = Attn(library, q, k, v, causal)
-    attn()
+def run_case(o, libraries, variant, S, D):
+    B, H = o.tokens // S, o.hidden // D
+    x = [torch.randn(B, S, H, D, device="cuda", dtype=DTYPES[o.type]).transpose(1, 2)
+         for _ in range(4)]
+    made, why = {}, []
+    for name, library in libraries.items():
+        made[name] = make_attn(library, x, o, variant, H)
+        made[name]()
+    for name in o.peer:
+        try:
+            made[name] = make_peer(name, x, o, variant, S, H)
+        except Exception as no:  # whatever a peer raises where it cannot do a case
+            why.append("%s: %s" % (name, str(no).split("\n")[0]))
     torch.cuda.synchronize()
-    error = relative(attn.out, flash(q, k, v, causal))
-    flops = 4.0 * B * H * S * S * D * (0.5 if causal else 1)
-    contestants = [("attn", attn), ("flash", lambda: flash(q, k, v, causal))]
-    rates = {"attn": [], "flash": []}
-    for n in range(rounds):
-        for name, fn in contestants if n % 2 == 0 else contestants[::-1]:
+    peers = [name for name in o.peer if name in made]
+    errors = {name: relative(made[name].results(), made[peers[0]].results()) if peers else None
+              for name in libraries}
+    pairs = VARIANTS[variant][1](S) * B * H
+    flops = pairs * D * (10 if o.backward else 4)
+    rates = {name: [] for name in made}
+    for n in range(o.rounds):
+        for name in list(made) if n % 2 == 0 else list(made)[::-1]:
             torch.cuda.synchronize()
-            time.sleep(0.25)  # every contestant begins with the same power budget
-            rates[name].append(flops / time_of(fn) / 1e9)
-    a, f = median(rates["attn"]), median(rates["flash"])
-    return {"S": S, "D": D, "causal": causal, "attn": a, "flash": f, "ratio": a / f,
-            "error": error, "compile_s": attn.seconds, "kernel": attn.kernel, "rounds": rates}
+            time.sleep(o.pause)  # every contestant begins with the same power budget
+            rates[name].append(flops / time_of(made[name]) / 1e9)
+    return {"variant": variant, "S": S, "D": D, "type": o.type, "backward": o.backward,
+            "rate": {name: median(rates[name]) for name in made}, "error": errors,
+            "seconds": {name: made[name].seconds for name in libraries},
+            "kernel": {name: made[name].kernel for name in libraries}, "left_out": why,
+            "rounds": rates}
+
+
+# -- Tables ---------------------------------------------------------------------------------------
+
+def line_of(r, libraries, o):
+    cells = ["%-8s %6d %4d" % (r["variant"], r["S"], r["D"])]
+    cells += ["%7.1f" % r["rate"][n] if n in r["rate"] else "      -"
+              for n in list(libraries) + o.peer]
+    cells += ["%5.2f" % (r["rate"][a] / r["rate"][p]) if p in r["rate"] else "    -"
+              for a in libraries for p in o.peer]
+    error = [e for e in r["error"].values() if e is not None]
+    wrong = any(not e < ALLOWED[o.type] for e in error)
+    cells += ["%.1e" % max(error) if error else "-", next(iter(r["kernel"].values()))]
+    return "  ".join(cells) + ("  WRONG" if wrong else ""), wrong
+
+
+def print_means(results, libraries, o):
+    for a in libraries:
+        for p in o.peer:
+            ratios = [r["rate"][a] / r["rate"][p] for r in results if p in r["rate"]]
+            if ratios:
+                mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+                print("%s / %s: geometric mean %.3f, least %.3f, of %d" % (
+                    a, p, mean, min(ratios), len(ratios)))
+
+
+def arguments():
+    p = argparse.ArgumentParser()
+    p.add_argument("--library", action="append", help="[NAME=]PATH[@DEVICE]")
+    p.add_argument("--peer", action="append", choices=[*BACKENDS, "flex", "none"])
+    p.add_argument("--variant", nargs="+", choices=VARIANTS, default=["full", "causal"])
+    p.add_argument("--type", choices=DTYPES, default="bf16")
+    p.add_argument("--backward", action="store_true")
+    p.add_argument("--S", type=int, nargs="+", default=[1024, 4096, 16384])
+    p.add_argument("--D", type=int, nargs="+", default=[64, 128, 256])
+    p.add_argument("--quick", action="store_true", help="S = 4096 alone")
+    p.add_argument("--tokens", type=int, default=16384)
+    p.add_argument("--hidden", type=int, default=2048)
+    p.add_argument("--rounds", type=int, default=4)
+    p.add_argument("--pause", type=float, default=0.25)
+    p.add_argument("--json")
+    o = p.parse_args()
+    o.peer = [] if o.peer == ["none"] else o.peer or ["flash"]
+    o.S = [4096] if o.quick else o.S
+    return o
+
+
+def open_libraries(given):
+    libraries = {}
+    for text in given or ["build/libattn.so"]:
+        name, _, path = text.rpartition("=")
+        path, _, device = path.partition("@")
+        libraries[name or "attn"] = Library(os.path.abspath(path), device or "cuda:0")
+    return libraries
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--library", default="build/libattn.so")
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--json")
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--quick", action="store_true", help="S = 4096 alone")
-    o = parser.parse_args()
+    o = arguments()
     torch.manual_seed(1)
     torch.zeros(1, device="cuda")
-    library = Library(os.path.abspath(o.library), o.device)
-    print(torch.cuda.get_device_name(0), "torch", torch.__version__, "TFLOP/s, forward, bf16")
-    print("%-6s %6s %4s %8s %8s %6s %9s  %s" % ("mask", "S", "D", "attn", "flash", "ratio",
-                                               "error", "kernel"))
-    results, failed = [], 0
-    for S in (4096,) if o.quick else (1024, 4096, 16384):
-        for D in (64, 128, 256):
-            for causal in (False, True):
+    libraries = open_libraries(o.library)
+    print(torch.cuda.get_device_name(0), "torch", torch.__version__, "TFLOP/s,",
+          "backward," if o.backward else "forward,", o.type)
+    print("  ".join(["%-8s %6s %4s" % ("variant", "S", "D")]
+                    + ["%7s" % n for n in list(libraries) + o.peer]
+                    + ["%s/%s" % (a, p) for a in libraries for p in o.peer] + ["error", "kernel"]))
+    results, failed, left_out = [], 0, set()
+    for S in o.S:
+        for D in o.D:
+            for variant in o.variant:
                 try:
-                    r = run_case(library, S, D, causal, o.rounds)
+                    r = run_case(o, libraries, variant, S, D)
                 except RuntimeError as why:
-                    print("FAILED S=%d D=%d causal=%s: %s" % (S, D, causal, why), flush=True)
+                    print("FAILED %s S=%d D=%d: %s" % (variant, S, D, why), flush=True)
                     failed += 1
                     continue
+                line, wrong = line_of(r, libraries, o)
                 results.append(r)
-                wrong = not r["error"] < 1e-2
+                left_out.update(r["left_out"])
                 failed += wrong
-                print("%-6s %6d %4d %8.1f %8.1f %6.2f %9.2e  %s%s" % (
-                    "causal" if causal else "full", S, D, r["attn"], r["flash"], r["ratio"],
-                    r["error"], r["kernel"], "  WRONG" if wrong else ""), flush=True)
+                print(line, flush=True)
+    for why in sorted(left_out):
+        print("left out:", why)
+    print_means(results, libraries, o)
     if o.json:
         with open(o.json, "w") as file:
             json.dump(results, file, indent=1)
