@@ -12,16 +12,10 @@
 #include "jit.h"
 #include "temporary.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 enum { MOST_WORDS = 96, LOG = 3000 };
 
@@ -83,29 +77,6 @@ static void word(command *c, const char *w) {
     c->argv[c->n] = NULL;
 }
 
-/* A program that ignores its children, or waits for them elsewhere, leaves no status here: 0, and
-   what the command wrote tells. */
-int attn__spawn(char *const argv[], const char *log) {
-    posix_spawn_file_actions_t actions;
-    pid_t child;
-    int status = -1;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    const int failed = posix_spawnp(&child, argv[0], &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed) {
-        return -1;
-    }
-    while (waitpid(child, &status, 0) < 0) {
-        if (errno != EINTR) {
-            return 0;
-        }
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
 /* The whole file, a zero behind it. */
 static int read_file(const char *path, void **bytes, size_t *n) {
     FILE *const file = fopen(path, "re");
@@ -160,8 +131,10 @@ static int ask(program *p, const command *c, const char *name) {
                   : attn__fail(ATTN_DEVICE, "device",
                                "%s need a compiler, and \"%s\" %s%s; %s names another one",
                                p == &cc ? "emulated chips" : "kernels", name,
-                               left < 0 ? "could not be started" : "does not know ",
-                               left < 0 ? "" : p->ask, p->variable);
+                               left == ATTN__NOT_STARTED ? "could not be started"
+                               : left == ATTN__LATE      ? "does not answer "
+                                                         : "does not know ",
+                               left == ATTN__NOT_STARTED ? "" : p->ask, p->variable);
     attn__temporary_remove(&folder);
     if (text) {
         keep_identity(p, text);
@@ -227,6 +200,13 @@ static int compile_in(const program *p, const attn__temporary *folder, const att
     word(&c, "-o");
     word(&c, out);
     const int status = attn__spawn(c.argv, log);
+    if (status == ATTN__LATE) {
+        return attn__fail(ATTN_DRIVER, "device",
+                          "%s has not compiled %s for %s in %lld seconds; ATTN_COMPILE_SECONDS "
+                          "may give it more",
+                          c.argv[0], job->entry, job->target->name,
+                          (long long)attn__jit_seconds());
+    }
     if (status != 0 || access(out, R_OK) != 0) {
         void *text = NULL;
         size_t n = 0;

@@ -67,9 +67,11 @@ static void ask_tool(const char *folder, const char *name, const char *const too
     }
     argv[n++] = code;
     argv[n] = NULL;
-    if (attn__spawn(argv, to) < 0) {
+    const int left = attn__spawn(argv, to);
+    if (left < 0) {
         char text[128];
-        const int length = snprintf(text, sizeof text, "%s could not be started\n", tool[0]);
+        const int length = snprintf(text, sizeof text, "%s %s\n", tool[0],
+                                    left == ATTN__LATE ? "took too long" : "could not be started");
         write_text(folder, name, text, (size_t)length);
     }
 }

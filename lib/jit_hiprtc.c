@@ -26,7 +26,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 static attn__rtc rtc = {.name = "hipRTC"};
@@ -85,23 +84,11 @@ static int write_all(int to, const void *from, size_t n) {
     return 1;
 }
 
-static int64_t milliseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static int64_t seconds_given(void) {
-    const char *const text = getenv("ATTN_COMPILE_SECONDS");
-    const long n = text ? strtol(text, NULL, 10) : 0;
-    return n > 0 && n < 1000000 ? n : 600;
-}
-
 /* 1, unless the other end is closed or `end` comes first. */
 static int read_all(int from, void *to, size_t n, int64_t end) {
     for (size_t at = 0; at < n;) {
         struct pollfd p = {.fd = from, .events = POLLIN};
-        const int64_t left = end - milliseconds();
+        const int64_t left = end - attn__jit_milliseconds();
         if (left <= 0) {
             return 0;
         } else if (poll(&p, 1, (int)left) <= 0) {
@@ -181,7 +168,7 @@ static int hiprtc_compile(const attn__job *job, void **code, size_t *bytes) {
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return attn__fail(ATTN_DRIVER, "device", "hipRTC: no pipe: %s", strerror(errno));
     }
-    const int64_t seconds = seconds_given(), end = milliseconds() + 1000 * seconds;
+    const int64_t seconds = attn__jit_seconds(), end = attn__jit_milliseconds() + 1000 * seconds;
     const pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
@@ -194,7 +181,7 @@ static int hiprtc_compile(const attn__job *job, void **code, size_t *bytes) {
     if (pid < 0) {
         return attn__fail(ATTN_DRIVER, "device", "hipRTC: no child: %s", strerror(errno));
     }
-    const int late = !got && milliseconds() >= end;
+    const int late = !got && attn__jit_milliseconds() >= end;
     if (late) {
         kill(pid, SIGKILL);
     }

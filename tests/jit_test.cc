@@ -295,6 +295,34 @@ TEST_CASE("a compile may be killed") {
     unsetenv("TMPDIR");
 }
 
+TEST_CASE("a compiler may hang, with the programs that it started") {
+    const folder here;
+    const std::string path = here.path + "/hangs", number = here.path + "/number";
+    const std::string hang = "sleep 1000 &\necho $! > " + number + "\nwait\n";
+    void *code = nullptr;
+    size_t n = 0;
+    char key[ATTN__KEY];
+    const attn__job job = job_of(small);
+    setenv("CC", path.c_str(), 1);
+    setenv("ATTN_COMPILE_SECONDS", "1", 1);
+    write(path, "#!/bin/sh\ncase \" $* \" in *' -v '*) exec cc \"$@\" ;; esac\n" + hang);
+    REQUIRE(chmod(path.c_str(), 0700) == 0);
+    REQUIRE(attn__jit_key(&job, key) == ATTN_OK);
+    CHECK(attn__cc.compile(&job, &code, &n) == ATTN_DRIVER);
+    CHECK(std::strstr(attn_error(), "in 1 seconds") != nullptr);
+    // It is gone, or waits to be counted by whoever is its parent now.
+    const std::string stat = read("/proc/" + std::to_string(std::stoi(read(number))) + "/stat");
+    CHECK((stat.empty() || stat.find(") Z ") != std::string::npos));
+    const std::string never = here.path + "/never";
+    write(never, "#!/bin/sh\n" + hang);
+    REQUIRE(chmod(never.c_str(), 0700) == 0);
+    setenv("CC", never.c_str(), 1);
+    CHECK(attn__jit_key(&job, key) == ATTN_DEVICE);
+    CHECK(std::strstr(attn_error(), "does not answer -v") != nullptr);
+    unsetenv("ATTN_COMPILE_SECONDS");
+    unsetenv("CC");
+}
+
 TEST_CASE("a program may ignore its children, or wait for all of them") {
     const folder here;
     setenv("ATTN_CACHE", "none", 1);

@@ -1,10 +1,12 @@
--- kernel_loop.lua: the inner loop of a CDNA kernel, from its disassembly, and a model of its speed.
+-- kernel_loop.lua: the inner loop of a kernel, from its disassembly: how much of it is matrix
+-- products, and of CDNA a model of its speed.
 --
---     kernel_loop(code, target, version, folder) -> {one_wave, matrix, text}
+--     kernel_loop.sm(code)                             -> {matrix, text}        sm_80, sm_90a
+--     kernel_loop.gfx(code, target, version, folder)   -> {matrix, one_wave, text}
 --
 -- Who calls it: kernels.lua. The loop is the one with most matrix products; of its paths the one
--- that has all of them, loads and stores whole chunks, and is the shortest of those: no masks, no
--- rescaling, no ends, no numbers that want care. Of that path:
+-- that has all of them, loads (and on CDNA stores) whole chunks, and is the shortest of those: no
+-- masks, no rescaling, no ends, no numbers that want care. Of that path:
 --
 --     matrix      products among the path's instructions, in percent
 --     one wave    llvm-mca's model of a SIMD with this wave alone: share of cycles in which the
@@ -15,66 +17,87 @@
 --
 -- A model is no measurement: latencies of memory, conflicts and clocks are not in it.
 
--- Instructions of attn_fwd: text, address, bytes.
-local function read(code)
-    local list, inside = {}, false
-    for line in code:gmatch '[^\n]+' do
-        local name = line:match '^%x+ <(.-)>:'
-        if name then inside = name == 'attn_fwd' end
-        local text, address, words = line:match '^%s+(.-)%s*//%s*(%x+): ([%x ]+)'
-        if inside and text then
-            local bytes = 0
-            for _ in words:gmatch '%x%x%x%x%x%x%x%x' do bytes = bytes + 4 end
-            list[#list + 1] = {text = text, at = tonumber(address, 16), bytes = bytes}
-        end
-    end
-    -- Where there are products of 16 bits, those of f32 are for unusual numbers.
-    local wanted = code:find 'v_mfma_f32_32x32x8' and '^v_mfma_f32_32x32x8' or '^v_mfma'
-    for _, i in ipairs(list) do i.matrix = i.text:find(wanted) end
+-- An instruction: {text, target: number of the one it may jump to, ends: none follows it, matrix: a
+-- product, chunk: a load or store of 16 (8) bytes that a whole tile has}.
+
+-- Gives each its target, from the names or addresses that `jump` has.
+local function with_targets(list, number)
+    for _, i in ipairs(list) do i.target = number[i.jump] end
     return list
 end
 
-local function target_of(i)
-    local words = i.text:match '^s_c?branch%S* (%d+)$'
-    if not words then return nil end
-    local offset = tonumber(words)
-    return i.at + 4 + 4 * (offset >= 32768 and offset - 65536 or offset)
+-- Of attn_fwd, as nvdisasm -c prints it. An instruction that its own predicate cannot stop ends a
+-- block for good. cp.async.bulk is UTMALDG, wgmma HGMMA.
+local function read_sass(code)
+    local list, number, inside = {}, {}, false
+    for line in code:gmatch '[^\n]+' do
+        local section, label = line:match '^%.text%.(%S+):', line:match '^(%.L%S*):'
+        local text = line:match '^%s+/%*%x+%*/%s+(.-)%s*;'
+        if section then inside = section == 'attn_fwd' end
+        if inside and label then number[label] = #list + 1 end
+        if inside and text then
+            local op = text:gsub('^@%S+%s+', '')
+            list[#list + 1] = {
+                text = text,
+                jump = op:find '^BRA' and op:match '`%((.-)%)',
+                ends = op == text and
+                    (op:find '^BRA `' or op:find '^EXIT' or op:find '^RET') ~= nil,
+                matrix = op:find '^HMMA' or op:find '^HGMMA',
+                chunk = op:find '^LDGSTS%S*%.128' or op:find '^UTMALDG',
+            }
+        end
+    end
+    return with_targets(list, number)
+end
+
+-- The same as llvm-objdump -d prints it.
+local function read_gcn(code)
+    local list, number, inside = {}, {}, false
+    -- Where there are products of 16 bits, those of f32 are for unusual numbers.
+    local wanted = code:find 'v_mfma_f32_32x32x8' and '^v_mfma_f32_32x32x8' or '^v_mfma'
+    for line in code:gmatch '[^\n]+' do
+        local name = line:match '^%x+ <(.-)>:'
+        if name then inside = name == 'attn_fwd' end
+        local text, address = line:match '^%s+(.-)%s*//%s*(%x+): [%x ]+'
+        if inside and text then
+            local at, words = tonumber(address, 16), tonumber(text:match '^s_c?branch%S* (%d+)$')
+            list[#list + 1] = {
+                text = text,
+                jump = words and at + 4 + 4 * (words >= 32768 and words - 65536 or words),
+                ends = text:find '^s_branch' or text:find '^s_endpgm',
+                matrix = text:find(wanted),
+                chunk = text:find '^buffer_load_dwordx' or text:find '^ds_write_b64' or
+                    text:find '^ds_write_b128',
+            }
+            number[at] = #list
+        end
+    end
+    return with_targets(list, number)
 end
 
 -- Basic blocks: {from, to, next = {block numbers}}; weight: what a path should have, less its
 -- length.
 local function blocks_of(list)
-    local starts = {[list[1].at] = true}
+    local starts = {[1] = true}
     for n, i in ipairs(list) do
-        local target = target_of(i)
-        if target then
-            starts[target] = true
-            if list[n + 1] then starts[list[n + 1].at] = true end
-        end
+        if i.target then starts[i.target] = true end
+        if i.target or i.ends then starts[n + 1] = true end
     end
     local blocks, number = {}, {}
     for n, i in ipairs(list) do
-        if starts[i.at] then
+        if starts[n] then
             blocks[#blocks + 1] = {from = n, weight = 0, matrix = 0, next = {}}
-            number[i.at] = #blocks
+            number[n] = #blocks
         end
         local b = blocks[#blocks]
         b.to = n
-        b.weight = b.weight - 1
-        if i.matrix then
-            b.matrix = b.matrix + 1
-        elseif i.text:find '^buffer_load_dwordx' or i.text:find '^ds_write_b64' or
-            i.text:find '^ds_write_b128' then
-            b.weight = b.weight + 1000
-        end
+        b.matrix = b.matrix + (i.matrix and 1 or 0)
+        b.weight = b.weight - 1 + (i.matrix and 1000000 or i.chunk and 1000 or 0)
     end
     for k, b in ipairs(blocks) do
         local last = list[b.to]
-        b.weight = b.weight + 1000000 * b.matrix
-        b.next[1] = number[target_of(last) or 0]
-        if not last.text:find '^s_branch' and not last.text:find '^s_endpgm' and blocks[k + 1] then
-            b.next[#b.next + 1] = k + 1
-        end
+        b.next[1] = number[last.target]
+        if not last.ends and blocks[k + 1] then b.next[#b.next + 1] = k + 1 end
     end
     return blocks
 end
@@ -166,37 +189,60 @@ local function mca(path, target, version, rounds)
     end
 end
 
-return function(code, target, version, folder)
-    local list = read(code)
-    local blocks = blocks_of(list)
+-- The instructions of the path, in order.
+local function inner_loop(list)
+    if not list[1] then return {} end
+    local blocks, path = blocks_of(list), {}
     local loop = main_loop(blocks)
-    if loop.matrix == 0 then return nil end
-    local text, count, matrix, valu, lds, moves = {}, 0, 0, 0, 0, 0
-    for _, k in ipairs(path_of(blocks, loop)) do
-        for n = blocks[k].from, blocks[k].to do
-            local v, l = slots(list[n].text)
-            count, valu, lds = count + 1, valu + v, lds + l
-            matrix = matrix + (list[n].matrix and 1 or 0)
-            moves = moves + (list[n].text:find 'accvgpr' and 1 or 0)
-            if not target_of(list[n]) then text[#text + 1] = list[n].text end
-        end
+    for _, k in ipairs(loop.matrix > 0 and path_of(blocks, loop) or {}) do
+        for n = blocks[k].from, blocks[k].to do path[#path + 1] = list[n] end
     end
-    local path = folder .. '/loop.s'
-    local file = assert(io.open(path, 'w'))
+    return path
+end
+
+local function count(path, what)
+    local n = 0
+    for _, i in ipairs(path) do n = n + (i[what] and 1 or 0) end
+    return n
+end
+
+local function sm(code)
+    local path = inner_loop(read_sass(code))
+    local matrix = count(path, 'matrix')
+    return matrix > 0 and {
+        matrix = math.floor(100 * matrix / #path),
+        text = ('loop %d instructions, %d matrix'):format(#path, matrix),
+    } or nil
+end
+
+local function gfx(code, target, version, folder)
+    local path = inner_loop(read_gcn(code))
+    local matrix, text, valu, lds, moves = count(path, 'matrix'), {}, 0, 0, 0
+    if matrix == 0 then return nil end
+    for _, i in ipairs(path) do
+        local v, l = slots(i.text)
+        valu, lds = valu + v, lds + l
+        moves = moves + (i.text:find 'accvgpr' and 1 or 0)
+        if not i.target then text[#text + 1] = i.text end
+    end
+    local name = folder .. '/loop.s'
+    local file = assert(io.open(name, 'w'))
     file:write(table.concat(text, '\n'), '\n')
     file:close()
-    local few, passes = mca(path, target, version, 4)
-    local many = mca(path, target, version, 12)
+    local few, passes = mca(name, target, version, 4)
+    local many = mca(name, target, version, 12)
     if not few or not many then
         return {text = ('loop %d instructions, %d matrix, %d moves; no llvm-mca-%s')
-            :format(count, matrix, moves, version)}
+            :format(#path, matrix, moves, version)}
     end
     local one = 100 * passes * 8 / (many - few)
     return {
         one_wave = math.floor(one),
-        matrix = math.floor(100 * matrix / count),
+        matrix = math.floor(100 * matrix / #path),
         text = ('loop %d instructions, %d matrix, %d moves; model: matrix %d%% one wave, ' ..
-            'at most %d%%, lds %d%%'):format(count, matrix, moves, one,
+            'at most %d%%, lds %d%%'):format(#path, matrix, moves, one,
             math.min(100, 100 * passes / valu), 400 * lds / passes),
     }
 end
+
+return {sm = sm, gfx = gfx}

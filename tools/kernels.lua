@@ -1,8 +1,8 @@
 -- kernels.lua: compiles the standard list of kernels for every target and says what became of them:
--- registers, spills, shared memory and conflicts of its banks (counted by the emulator), waves, and
--- of CDNA's inner loop how busy the matrix units would be. No chip is needed. In TAP; a line worse
--- than tools/budget.txt fails. As in lib/gpu_fwd.c, what spills gets the next smaller tile; `keys`
--- says which one it is.
+-- registers, spills, shared memory and conflicts of its banks (counted by the emulator), waves, the
+-- share of matrix products in the inner loop, and of CDNA's how busy the matrix units would be.
+-- No chip is needed. In TAP; a line worse than tools/budget.txt fails. As in lib/gpu_fwd.c, what
+-- spills gets the next smaller tile; `keys` says which one it is.
 --
 --     luajit tools/kernels.lua            the lines of tools/kernels.txt that a * marks
 --     luajit tools/kernels.lua --long     all of them
@@ -10,7 +10,8 @@
 --     ... --update                        and writes what was found into tools/budget.txt
 --
 -- Who calls it: tests/run.sh. Run from the repository's root. Without nvcc the sm_ targets are
--- skipped, without clang-22 or clang-19 the gfx ones.
+-- skipped, without clang-22 or clang-19 the gfx ones; without nvdisasm (NVDISASM names it, else it
+-- is found on the path or beside nvcc) the share of matrix products of the former.
 
 local kernel_loop = dofile 'tools/kernel_loop.lua'
 
@@ -102,15 +103,26 @@ local function entry_of(defines)
     return is_backward(defines) and 'attn_bwd.hip' or 'attn_fwd.hip'
 end
 
+local nvdisasm = os.getenv 'NVDISASM' or has 'nvdisasm' and 'nvdisasm' or
+    select(2, run 'echo "$(dirname "$(readlink -f "$(command -v nvcc)")")/nvdisasm"'):match '%S+'
+nvdisasm = has(nvdisasm) and nvdisasm or nil
+
 local function compile_sm(target, defines)
     local ok, out = run('nvcc -x cu -std=c++17 -cubin -arch=%s -O3 -fmad=false -Xptxas -v ' ..
         '-Ihip_kernels -I%s %s hip_kernels/%s -o %s/k.cubin', target, folder, defines,
         entry_of(defines), folder)
     local spilled = out:match '(%d+) bytes spill stores'
+    local read, code
+    assert(nvdisasm or not options.update, '--update wants nvdisasm')
+    if ok and nvdisasm and not is_backward(defines) then
+        read, code = run('%s -c %s/k.cubin', nvdisasm, folder)
+        assert(read, code)
+    end
     return ok and spilled and {
         registers = tonumber(out:match 'Used (%d+) registers'),
         spilled = tonumber(spilled) / 4,
         scratch = tonumber(out:match '(%d+) bytes stack frame'),
+        loop = code and kernel_loop.sm(code) or nil,
     }, out
 end
 
@@ -129,7 +141,7 @@ local function compile_gfx(target, defines)
         spilled = note 'vgpr_spill_count',
         scalar = note 'sgpr_spill_count',
         scratch = note 'private_segment_fixed_size',
-        loop = not is_backward(defines) and kernel_loop(code, target, clang, folder) or nil,
+        loop = not is_backward(defines) and kernel_loop.gfx(code, target, clang, folder) or nil,
     }
 end
 
@@ -231,6 +243,7 @@ local number, failed = 0, 0
 for _, target in ipairs(TARGETS) do
     local compiler = SM[target] and (has 'nvcc' and 'nvcc') or clang and 'clang-' .. clang
     if SM[target] and not has 'nvcc' then compiler = nil end
+    local before = number
     for _, line in ipairs(list) do
         local name = target .. ' ' .. line
         if name:find(options.only, 1, true) then
@@ -256,7 +269,12 @@ for _, target in ipairs(TARGETS) do
             io.stdout:flush()
         end
     end
-    if not compiler then print('skipped: no ' .. (SM[target] and 'nvcc' or 'clang')) end
+    local asked = number > before
+    if asked and not compiler then
+        print('skipped: no ' .. (SM[target] and 'nvcc' or 'clang'))
+    elseif asked and SM[target] and not nvdisasm then
+        print('skipped: no nvdisasm, the share of matrix products of ' .. target)
+    end
 end
 print('1..' .. number)
 

@@ -77,12 +77,8 @@ enum {
 #define P_BYTES       (GFX9_SUMS_F32 ? 4 : ATTN_BYTES)
 #define ATTN_SHARED_BYTES (LIFT_AT + LIFT_BYTES)
 
-typedef struct tile_s {
-    float x[TILE_ROWS][TILE_COLS(ATTN_BN)];
-} tile_s;
-typedef struct tile_o {
-    float x[TILE_ROWS][TILE_COLS(ATTN_DV)];
-} tile_o;
+#include "core/tile_sums.h"
+
 typedef struct tile_q {
     u32 w[TILE_ROWS][K_CHUNKS * 2]; /* chunk 2i + g at 4i */
     int how;                        /* gfx9_lift.h */

@@ -37,19 +37,14 @@ enum {
 #define TILE_DROP_CALLS   1
 #define TILE_DROP_CALL(c) 0
 
+#include "core/tile_sums.h"
+
 DEV int tile_row(int r) {
     return thread_id() / TILE_LANES * WARP_ROWS + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
 }
 DEV int tile_col(int c) {
     return c / 2 * 8 + c % 2 + lane_id() % 4 * 2;
 }
-
-typedef struct tile_s {
-    float x[TILE_ROWS][TILE_COLS(ATTN_BN)];
-} tile_s;
-typedef struct tile_o {
-    float x[TILE_ROWS][TILE_COLS(ATTN_DV)];
-} tile_o;
 
 /* -- Across lanes ------------------------------------------------------------------------------ */
 

@@ -109,16 +109,20 @@ DEV void careful_row(const attn_params *p, const attn_item *w, i32 r) {
     }
 }
 
-/* The rows of this warp that a lane marks: bit r of `wild` is its row r. The others keep their
-   bits, whatever their neighbours hold. */
+/* Row `row` of the tile is marked by a lane of the warp: bit r of its `wild` is its row r. */
+DEV int careful_marked(i32 row, u32 wild) {
+    int mine = 0;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        mine |= tile_row(r) == row && (wild >> r & 1);
+    }
+    return warp_any(mine);
+}
+
+/* The marked rows of this warp. The others keep their bits, whatever their neighbours hold. */
 DEV void careful_rows(const attn_params *p, const attn_item *w, u32 wild) {
     const i32 first = warp_id() * (ATTN_BM / ATTN_WARPS);
     for (i32 row = first; row < first + ATTN_BM / ATTN_WARPS; row++) {
-        int mine = 0;
-        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            mine |= tile_row(r) == row && (wild >> r & 1);
-        }
-        if (warp_any(mine)) {
+        if (careful_marked(row, wild)) {
             careful_row(p, w, w->row0 + row);
         }
     }

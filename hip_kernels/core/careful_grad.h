@@ -90,15 +90,11 @@ DEV void careful_grad_row(const attn_params *p, attn_item *w, i32 r) {
     }
 }
 
-/* The rows of this warp that a lane marks: bit r of `wild` is its row r. */
+/* The marked rows of this warp. */
 DEV void careful_grads(const attn_params *p, attn_item *w, u32 wild) {
     const i32 first = warp_id() * (ATTN_BM / ATTN_WARPS);
     for (i32 row = first; row < first + ATTN_BM / ATTN_WARPS; row++) {
-        int mine = 0;
-        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            mine |= tile_row(r) == row && (wild >> r & 1);
-        }
-        if (warp_any(mine)) {
+        if (careful_marked(row, wild)) {
             careful_grad_row(p, w, w->row0 + row);
         }
     }
