@@ -92,23 +92,11 @@ const Fault faults[] = {
     {"never_written", "u32(STAGE(i) + 16", "u32(1024 - STAGE(i) + 16", "shared memory"},
 };
 
-std::string replaced(std::string text, const std::string &from, const std::string &to) {
-    size_t n = 0;
-    for (size_t at = 0; !from.empty() && (at = text.find(from, at)) != std::string::npos; n++) {
-        text.replace(at, from.size(), to);
-        at += to.size();
-    }
-    if (!from.empty() && n == 0) {
-        throw std::runtime_error("the text has no \"" + from + "\"");
-    }
-    return text;
-}
-
 // All kernels in one text, since a compile takes longer than all else.
 std::string all_of(const char *base) {
     std::string text;
     for (const Fault &f : faults) {
-        text += "#undef STAGE\n" + replaced(replaced(base, f.from, f.to), "NAME", f.name);
+        text += "#undef STAGE\n" + emu::replaced(emu::replaced(base, f.from, f.to), "NAME", f.name);
     }
     return text;
 }
@@ -264,7 +252,7 @@ ATTN_ENTRY(NAME, NAME_body, args)
                           {"meets", "warp_sync(); /* written again */", "of its warp wrote"}};
     std::string all;
     for (const Want &w : wants) {
-        all += replaced(replaced(text, w.from, ""), "NAME", w.name);
+        all += emu::replaced(emu::replaced(text, w.from, ""), "NAME", w.name);
     }
     emu::Chip chip("emu:sm_80");
     emu::Code code(chip, all);

@@ -1,7 +1,8 @@
 /* emu_host.h: kernels that are text in a test, compiled by the host's compiler and emulated.
 
-   Who includes it: emu_test.cc, emu_fault_test.cc. A text sees target.h, so all of isa/; a test has
-   nothing to do where there is no C compiler, and says so. */
+   Who includes it: emu_test.cc, emu_fault_test.cc, emu_gcn_test.cc, emu_sm90_test.cc,
+   emu_sm90_fault_test.cc. A text sees target.h; a test has nothing to do where there is no C
+   compiler, and says so. */
 #ifndef ATTN_EMU_HOST_H
 #define ATTN_EMU_HOST_H
 
@@ -104,6 +105,19 @@ inline bool has_cc() {
         return attn__cc.identity(nullptr, text, sizeof text) >= 0;
     }();
     return has;
+}
+
+/* A text with every `from` changed; there is one. */
+inline std::string replaced(std::string text, const std::string &from, const std::string &to) {
+    size_t n = 0;
+    for (size_t at = 0; !from.empty() && (at = text.find(from, at)) != std::string::npos; n++) {
+        text.replace(at, from.size(), to);
+        at += to.size();
+    }
+    if (!from.empty() && n == 0) {
+        throw std::runtime_error("the text has no \"" + from + "\"");
+    }
+    return text;
 }
 
 /* ATTN_EMU for as long as it lives. */

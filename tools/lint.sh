@@ -106,8 +106,10 @@ names() {
         sed -E 's/^(DEV [^(]*[ *]|#define |[A-Z0-9_]+\()([a-z0-9_]+).*/\2/' |
         grep -vE '^(isa_.*|shared_at)$' | sort -u
 }
-for isa in ptx gcn; do
-    diff <(names "hip_kernels/isa/$isa.h") <(names "lib/emu/isa/$isa.h" lib/emu/isa/common.h) |
+for isa in ptx gcn ptx_sm90; do
+    shared=lib/emu/isa/common.h
+    [ "$isa" != ptx_sm90 ] || shared=/dev/null # comes behind ptx.h
+    diff <(names "hip_kernels/isa/$isa.h") <(names "lib/emu/isa/$isa.h" "$shared") |
         grep '^[<>]' | sed "s/^</$isa.h alone has/; s/^>/the model of $isa.h alone has/"
 done | rule 'models of instructions have the names of the instructions'
 

@@ -30,6 +30,12 @@ static void core_free(emu_core *c) {
     free(c->data);
     free(c->valid);
     free(c->shadow);
+    free(c->readers);
+    free(c->plain);
+    free(c->matrix);
+    if (c->state_of) {
+        c->state_of->free(c->state);
+    }
     free(c);
 }
 
@@ -57,7 +63,11 @@ static emu_core *core_new(void) {
         c->data = aligned_alloc(1024, EMU_SHARED);
         c->valid = aligned_alloc(64, EMU_SHARED / 4);
         c->shadow = aligned_alloc(64, EMU_SHARED / 4 * sizeof *c->shadow);
-        c->stacks = c->data && c->valid && c->shadow ? stacks_new() : NULL;
+        c->readers = calloc(EMU_SHARED / 4, sizeof *c->readers); /* what is used of it is touched */
+        c->plain = calloc(EMU_SHARED / 4, sizeof *c->plain);
+        c->matrix = calloc(EMU_SHARED / 128, sizeof *c->matrix);
+        const int all = c->data && c->valid && c->shadow && c->readers && c->plain && c->matrix;
+        c->stacks = all ? stacks_new() : NULL;
     }
     if (!c || !c->stacks) {
         core_free(c);

@@ -14,8 +14,9 @@
 
    Shared memory is an arena per block with a shadow word per 4 bytes:
    - poison: never written, or a copy on its way: reading it is reported;
-   - who wrote and who read it since the last block barrier: another warp's access is a race and
-     reported, also where the fibers' order would hide it; so is another lane's since warp_sync;
+   - who wrote and who read it last: an access of another warp that no barrier orders behind it is
+     a race and reported, also where the fibers' order would hide it; so is another lane's since
+     warp_sync;
    - bank conflicts are counted per access of a warp.
    Every access of device memory is counted in bytes.
 
@@ -43,6 +44,9 @@ int attn__emu_chip(void);        /* 80, 90, 0x90a, 0x942 */
 int attn__emu_lanes(void);       /* of a warp of this chip: 32 or 64 */
 int attn__emu_thread(void);      /* number in the block */
 int attn__emu_warp_first(void);  /* number of this warp's lane 0 */
+int attn__emu_threads(void);     /* of the block */
+void *attn__emu_state(void);     /* the family's (attn__emu_family) */
+uint64_t attn__emu_random(void); /* of the seed that ATTN_EMU names */
 int64_t attn__emu_block(void);   /* number in the grid */
 int64_t attn__emu_grid(void);    /* blocks */
 
@@ -50,8 +54,44 @@ int64_t attn__emu_grid(void);    /* blocks */
 /* All lanes of the warp meet; the last runs work(lane), lane[i] being what lane i brought. `name`
    is the instruction; lanes of a warp that meet for different ones are reported. */
 void attn__emu_meet(const char *name, void (*work)(void *const *lane), void *mine);
-/* All threads of the block meet; a new epoch of the races begins. */
+/* All threads of the block meet; what comes after is ordered behind all that was before. */
 void attn__emu_block_sync(void);
+/* Who waits for something else: lanes of each warp, as bits. This thread waits for `what` until
+   somebody wakes the queue. */
+typedef struct attn__emu_queue {
+    uint64_t lanes[EMU_THREADS / 32];
+} attn__emu_queue;
+void attn__emu_pause(attn__emu_queue *queue, const char *what);
+void attn__emu_wake(attn__emu_queue *queue);
+
+/* -- Order beyond the block's barrier (emu_order.c) -------------------------------------------- */
+/* What has happened before: of each agent the number of its last act that has. Agents are warps,
+   the copies that an mbarrier counts (EMU_COPIES + its number; acts are its phases), and what a
+   warp's group does for it (EMU_MATRICES + warp). Whoever uses one has called attn__emu_ordered in
+   this block before. */
+enum { EMU_COPIES = 32, EMU_MATRICES = 96, EMU_ALL = 128, EMU_AGENTS = 160 };
+typedef struct attn__emu_clock {
+    uint32_t at[EMU_AGENTS];
+} attn__emu_clock;
+void attn__emu_ordered(void);
+attn__emu_clock *attn__emu_clock_of(int warp);
+void attn__emu_join(attn__emu_clock *to, const attn__emu_clock *more);
+/* What warp has done and seen happens before whoever acquires `to`. */
+void attn__emu_release(int warp, attn__emu_clock *to);
+void attn__emu_acquire(int warp, const attn__emu_clock *from);
+/* This thread's ordinary writes so far may be read by copies and matrix units of whoever is
+   ordered behind. */
+void attn__emu_proxy_fence(void);
+/* The words [at, at + bytes) hold an object that is no data: no access but its own. */
+void attn__emu_reserve(uint32_t at, uint32_t bytes);
+/* A copy that thread began and that mbarrier `barrier` counts in its phase number `act` may write
+   [at, at + bytes) from now on: poison until it has landed, when it returns where to write. */
+void attn__emu_claim(int thread, uint32_t at, uint32_t bytes, int barrier, uint32_t act);
+void *attn__emu_landed(uint32_t at, uint32_t bytes);
+/* A group's matrix unit, by its act number `act`, reads 16 bytes at `at` at some time from now on;
+   and reads them, behind what `seen` has. */
+void attn__emu_will_read(int group, uint32_t act, int thread, uint32_t at);
+const void *attn__emu_read(int thread, uint32_t at, const attn__emu_clock *seen);
 
 /* -- Shared memory: bytes from the block's first ----------------------------------------------- */
 /* `bytes` (1, 2, 4, 8, 16) at `at` for thread number `thread`, checked: in range, aligned to
@@ -74,13 +114,17 @@ void attn__emu_access(int least, int cycles);
 /* Begins: `bytes` (4, 8, 16) to `to`, of which the first `valid` are read from `from` and the rest
    are 0. Its place is poison until it lands: when waited for, or earlier (ATTN_EMU async=). */
 void attn__emu_copy(uint32_t to, uint64_t from, int bytes, int valid);
-void attn__emu_copy_commit(void);   /* closes a group of this thread's copies */
-void attn__emu_copy_wait(int n);    /* all but the n youngest groups have landed */
+void attn__emu_copy_commit(void); /* closes a group of this thread's copies */
+void attn__emu_copy_wait(int n);  /* all but the n youngest groups have landed */
 
 /* -- Device memory ----------------------------------------------------------------------------- */
 /* `bytes` at `at`, checked: aligned to `bytes`, not near 0; counted. ASan sees the rest. */
 const void *attn__emu_load(uint64_t at, uint32_t bytes);
 void *attn__emu_store(uint64_t at, uint32_t bytes);
+void attn__emu_loaded(uint64_t bytes); /* counts what was read otherwise */
+
+/* Whether what may come early comes now (ATTN_EMU async=), drawn anew each time. */
+int attn__emu_early(void);
 
 /* -- Counting and failing ---------------------------------------------------------------------- */
 void attn__emu_matrix(uint64_t flops); /* one matrix instruction of a warp */
@@ -94,9 +138,16 @@ typedef struct attn__emu_family {
     const void *api; /* what attn_emu_bind of the compiled kernel takes: isa/ptx.h, isa/gcn.h */
     /* Splits lanes into phases; they depend on the lane's number, and on reading or writing. */
     void (*banks)(const uint32_t *at, int n, int bytes, int write);
+    /* Either all or none: *state is the model's own, NULL at first, kept from block to block. */
+    void (*begin)(void **state); /* a block begins */
+    int (*idle)(void *state);    /* nobody can go on: 1 if now somebody can */
+    void (*end)(void *state);    /* all threads have ended */
+    void (*free)(void *state);
 } attn__emu_family;
-extern const attn__emu_family attn__emu_ptx; /* ptx.c */
-extern const attn__emu_family attn__emu_gcn; /* gcn.c */
+struct attn__boxes;                                                       /* lib/gpu.h */
+int attn__ptx_describe(const struct attn__boxes *box, uint64_t word[16]); /* ptx_tensor.c */
+extern const attn__emu_family attn__emu_ptx;                              /* ptx.c */
+extern const attn__emu_family attn__emu_gcn;                              /* gcn.c */
 
 /* -- For the driver ---------------------------------------------------------------------------- */
 typedef struct attn__emu_launch {
@@ -106,8 +157,8 @@ typedef struct attn__emu_launch {
     void (*kernel)(const void *params);
     const void *params;
     int64_t blocks;
-    int threads;         /* of a block: whole warps */
-    int shared;          /* bytes of shared memory of a block */
+    int threads;             /* of a block: whole warps */
+    int shared;              /* bytes of shared memory of a block */
     struct attn__pool *pool; /* host threads that share the blocks; NULL: the caller alone */
 } attn__emu_launch;
 /* Runs all blocks. Status, with the sentence of the first block that failed. */

@@ -25,6 +25,19 @@ int64_t attn__emu_block(void) {
 int64_t attn__emu_grid(void) {
     return attn__emu_here->launch->blocks;
 }
+int attn__emu_threads(void) {
+    return attn__emu_here->launch->threads;
+}
+void *attn__emu_state(void) {
+    return attn__emu_here->state;
+}
+uint64_t attn__emu_random(void) {
+    return emu_random(&attn__emu_here->random);
+}
+int attn__emu_early(void) {
+    const emu_async async = attn__emu_here->options.async;
+    return async == ASYNC_EARLY || (async == ASYNC_RANDOM && attn__emu_random() >> 63);
+}
 void attn__emu_matrix(uint64_t flops) {
     attn__emu_here->counts.matrix_ops++;
     attn__emu_here->counts.flops += flops;
@@ -107,6 +120,10 @@ const void *attn__emu_load(uint64_t at, uint32_t bytes) {
     check(at, bytes, "reads");
     attn__emu_here->counts.load_bytes += bytes;
     return (const void *)(uintptr_t)at;
+}
+
+void attn__emu_loaded(uint64_t bytes) {
+    attn__emu_here->counts.load_bytes += bytes;
 }
 
 void *attn__emu_store(uint64_t at, uint32_t bytes) {

@@ -65,10 +65,8 @@ void attn__emu_copy(uint32_t to, uint64_t from, int bytes, int valid) {
         memcpy(copy->data, (const void *)(uintptr_t)from, (size_t)valid);
         c->counts.load_bytes += (uint64_t)valid;
     }
-    const int early = c->options.async == ASYNC_EARLY ||
-                      (c->options.async == ASYNC_RANDOM && emu_random(&c->random) >> 63);
     claim(c, copy);
-    if (early) {
+    if (attn__emu_early()) {
         land(c, copy);
         t->n--;
     }

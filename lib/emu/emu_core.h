@@ -20,7 +20,7 @@ enum {
     EMU_STACK = 1 << EMU_STACK_BITS,
     EMU_WARPS = EMU_THREADS / 32,
     EMU_SHARED = 256 << 10, /* the most bytes of shared memory of a block */
-    EMU_SEVERAL = 255,      /* no warp's number: several read */
+    EMU_FENCES = 4,
     EMU_SEVERAL_LANES = 127
 };
 
@@ -52,6 +52,8 @@ typedef struct emu_thread {
     uint32_t groups; /* closed ones */
     uint32_t *own;   /* accesses of shared memory since the warp met: at * 64 + bytes * 2 + write */
     int owns, owns_room;
+    uint32_t fences;            /* proxy fences */
+    uint32_t fence[EMU_FENCES]; /* of the last ones: the warp's own clock */
 } emu_thread;
 
 typedef struct emu_warp {
@@ -62,8 +64,8 @@ typedef struct emu_warp {
     void *lane[EMU_LANES];
 } emu_warp;
 
-/* Per 4 bytes of shared memory. Who wrote and read last: tags are epoch << 8 | warp; within the
-   warp syncs << 7 | lane, EMU_SEVERAL_LANES where it was not one. */
+/* Per 4 bytes of shared memory. Who wrote and read last: tags are act << 8 | agent, agent EMU_ALL
+   where several read; within the warp syncs << 7 | lane, EMU_SEVERAL_LANES where it was not one. */
 typedef struct emu_shadow {
     uint32_t write, read, write_lane, read_lane;
 } emu_shadow;
@@ -80,7 +82,8 @@ typedef struct emu_core {
     int meeting;    /* 1: the work of a meeting is under way */
     uint64_t ready; /* warps with a ready lane, as bits */
     uint64_t random;
-    uint32_t epoch;
+    attn__emu_clock clock[EMU_WARPS]; /* what has happened before what the warp does now */
+    int ordered;                      /* 1: not by barriers of the block alone */
     char *stacks;
     int guarded; /* stacks that have their guard page */
     void *main_sp, *main_fake;
@@ -90,13 +93,19 @@ typedef struct emu_core {
     char text[512];
     attn__emu_counts counts;
     unsigned char *data;  /* EMU_SHARED */
-    unsigned char *valid; /* per 4 bytes: bits 0..3 bytes that are no poison, EMU_PENDING */
+    unsigned char *valid; /* per 4 bytes: bits 0..3 bytes that are no poison, EMU_PENDING .. */
     emu_shadow *shadow;   /* per 4 bytes */
+    /* emu_order.c: per 4 bytes, act of each warp that read since the last write, where several did;
+       who wrote it by an ordinary store: fences << 11 | 1 + thread. Per 128 bytes, last act of each
+       group that reads it. */
+    uint32_t (*readers)[EMU_WARPS], *plain, (*matrix)[EMU_WARPS / 4];
+    void *state; /* of the family */
+    const attn__emu_family *state_of;
     emu_thread thread[EMU_THREADS];
     emu_warp warp[EMU_WARPS];
 } emu_core;
 
-enum { EMU_PENDING = 16 };
+enum { EMU_PENDING = 16, EMU_RESERVED = 32 };
 
 /* The core whose block this host thread runs. It is read at every step, hence without a call. */
 extern _Thread_local emu_core *attn__emu_here __attribute__((tls_model("initial-exec")));
@@ -105,11 +114,23 @@ extern _Thread_local emu_core *attn__emu_here __attribute__((tls_model("initial-
 int attn__emu_block_run(emu_core *core);
 /* emu_shared.c */
 void attn__emu_shared_reset(emu_core *core);
-void attn__emu_epoch(emu_core *core);
 void attn__emu_own_flush(emu_core *core, int warp);
+/* emu_order.c: a block begins; all warps have met; thread noted as writer, reader of a word. */
+void attn__emu_order_reset(emu_core *core);
+void attn__emu_order_all(emu_core *core);
+void attn__emu_order_read(emu_core *core, uint32_t word, uint32_t tag);
+int attn__emu_order_unread(const emu_core *core, uint32_t word, int warp);
+int attn__emu_order_unmultiplied(const emu_core *core, uint32_t word, int warp);
+_Noreturn void attn__emu_race(int thread, const char *what, uint32_t at, const char *other,
+                              uint32_t tag);
 /* emu_fiber.c: makes what attn__emu_switch can go to; stores where the running one stands, goes. */
 void *attn__emu_fiber(void *top, void (*entry)(void));
 void attn__emu_switch(void **from, void *to);
+
+/* Whether the act of this tag happened before what warp does now. */
+static inline int emu_before(const emu_core *c, int warp, uint32_t tag) {
+    return tag >> 8 <= c->clock[warp].at[tag & 255];
+}
 
 static inline uint64_t emu_random(uint64_t *state) { /* xorshift64* */
     *state ^= *state >> 12;

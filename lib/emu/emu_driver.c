@@ -213,6 +213,10 @@ static int emu_launch(attn__chip *chip, attn__module *module, const char *kernel
     return status;
 }
 
+static int emu_describe(attn__chip *chip, const attn__boxes *box, uint64_t word[16]) {
+    return chip->kind->chip == 90 && attn__ptx_describe(box, word);
+}
+
 const attn__driver attn__emu = {
     .name = "emu",
     .kind = 1,
@@ -232,4 +236,5 @@ const attn__driver attn__emu = {
     .unload = emu_unload,
     .number = emu_number,
     .launch = emu_launch,
+    .describe = emu_describe,
 };

@@ -1,11 +1,10 @@
 /* emu_shared.c: shared memory of a block: the bytes, their shadow, bank conflicts.
 
    Who calls it: the models. Per 4 bytes the shadow holds who wrote last and who read last, as a tag
-   epoch << 8 | warp; a barrier of the block counts the epoch up. Two tags of one epoch differ in
-   the low 8 bits alone, so a race is one comparison:
+   act << 8 | agent (emu_order.c):
 
-       read:   write tag of this epoch, another warp        -> race
-       write:  write or read tag of this epoch, another     -> race
+       read:   the last write did not happen before         -> race
+       write:  the last write or a read since did not       -> race
 
    Where the tag is the warp's own, the lanes' tags say the same of lanes and warp_sync: but not of
    two writes, since lanes share the halves of a word; and what a meeting reads it reads for all. */
@@ -19,30 +18,23 @@ void attn__emu_shared_reset(emu_core *c) {
     memset(c->data, 0xcb, n);
     memset(c->valid, 0, words);
     memset(c->shadow, 0, words * sizeof *c->shadow);
-    c->epoch = 1;
-}
-
-void attn__emu_epoch(emu_core *c) {
-    if (++c->epoch == 1u << 24) { /* tags have room for no more: forget them */
-        memset(c->shadow, 0, (size_t)c->launch->shared / 4 * sizeof *c->shadow);
-        c->epoch = 1;
-    }
+    attn__emu_order_reset(c);
 }
 
 /* -- Access ------------------------------------------------------------------------------------ */
 
-static int another(uint32_t tag, uint32_t mine) {
-    return tag != mine && (tag ^ mine) < 256;
-}
-
-_Noreturn static void race(int thread, const char *what, uint32_t at, const char *other,
-                           uint32_t tag) {
-    if ((tag & 255) == EMU_SEVERAL) {
+void attn__emu_race(int thread, const char *what, uint32_t at, const char *other, uint32_t tag) {
+    const uint32_t agent = tag & 255;
+    if (agent == EMU_ALL) {
         attn__emu_fault(thread, "%s shared memory at %u, which other warps %s without a barrier",
                         what, at, other);
     }
+    if (agent >= EMU_COPIES) {
+        attn__emu_fault(thread, "%s shared memory at %u, which a copy %s, without a wait", what, at,
+                        other);
+    }
     attn__emu_fault(thread, "%s shared memory at %u, which warp %u %s without a barrier", what, at,
-                    tag & 255, other);
+                    agent, other);
 }
 
 _Noreturn static void lane_race(emu_core *c, int thread, const char *what, uint32_t at,
@@ -74,26 +66,42 @@ static unsigned bytes_mask(uint32_t at, uint32_t bytes) {
     return bytes >= 4 ? 15u : ((1u << bytes) - 1) << (at & 3);
 }
 
+static void note_read(emu_core *c, uint32_t word, uint32_t tag) {
+    emu_shadow *const s = &c->shadow[word];
+    if (emu_before(c, (int)(tag & 255), s->read)) {
+        s->read = tag;
+    } else if (c->ordered) {
+        attn__emu_order_read(c, word, tag);
+    } else {
+        s->read = (tag & ~255u) | EMU_ALL;
+    }
+    s->read_lane = 0;
+}
+
+_Noreturn static void no_data(const emu_core *c, int thread, const char *what, uint32_t word) {
+    const unsigned valid = c->valid[word];
+    attn__emu_fault(thread, "%s shared memory at %u, %s", what, word * 4,
+                    valid & EMU_PENDING    ? "where a copy is on its way"
+                    : valid & EMU_RESERVED ? "where a barrier is"
+                                           : "which nobody has written");
+}
+
 static void check_read(emu_core *c, int thread, uint32_t at, uint32_t bytes, uint32_t tag) {
     const unsigned mask = bytes_mask(at, bytes);
     const uint32_t mine = lane_tag(c, thread);
     for (uint32_t i = at / 4; i < (at + bytes + 3) / 4; i++) {
         emu_shadow *const s = &c->shadow[i];
-        if (c->valid[i] & EMU_PENDING) {
-            attn__emu_fault(thread, "reads shared memory at %u, where a copy is on its way", i * 4);
-        }
         if ((c->valid[i] & mask) != mask) {
-            attn__emu_fault(thread, "reads shared memory at %u, which nobody has written", i * 4);
+            no_data(c, thread, "reads", i);
         }
-        if (another(s->write, tag)) {
-            race(thread, "reads", i * 4, "wrote", s->write);
+        if (!emu_before(c, (int)(tag & 255), s->write)) {
+            attn__emu_race(thread, "reads", i * 4, "wrote", s->write);
         }
         if (s->write == tag && another_lane(s->write_lane, mine)) {
             lane_race(c, thread, "reads", i * 4, "wrote", s->write_lane);
         }
         if (s->read != tag) {
-            s->read = another(s->read, tag) ? tag | EMU_SEVERAL : tag;
-            s->read_lane = 0;
+            note_read(c, i, tag);
         }
         if (!c->meeting && s->read_lane != mine) {
             s->read_lane = another_lane(s->read_lane, mine) ? mine | EMU_SEVERAL_LANES : mine;
@@ -104,17 +112,21 @@ static void check_read(emu_core *c, int thread, uint32_t at, uint32_t bytes, uin
 static void check_write(emu_core *c, int thread, uint32_t at, uint32_t bytes, uint32_t tag) {
     const unsigned mask = bytes_mask(at, bytes);
     const uint32_t mine = lane_tag(c, thread);
+    const int warp = (int)(tag & 255);
     for (uint32_t i = at / 4; i < (at + bytes + 3) / 4; i++) {
         emu_shadow *const s = &c->shadow[i];
-        if (c->valid[i] & EMU_PENDING) {
-            attn__emu_fault(thread, "writes shared memory at %u, where a copy is on its way",
+        if (c->valid[i] & (EMU_PENDING | EMU_RESERVED)) {
+            no_data(c, thread, "writes", i);
+        }
+        if (!emu_before(c, warp, s->write)) {
+            attn__emu_race(thread, "writes", i * 4, "wrote", s->write);
+        }
+        if (c->ordered ? !attn__emu_order_unread(c, i, warp) : !emu_before(c, warp, s->read)) {
+            attn__emu_race(thread, "writes", i * 4, "read", s->read);
+        }
+        if (c->ordered && !attn__emu_order_unmultiplied(c, i, warp)) {
+            attn__emu_fault(thread, "writes shared memory at %u, where a product may still read",
                             i * 4);
-        }
-        if (another(s->write, tag)) {
-            race(thread, "writes", i * 4, "wrote", s->write);
-        }
-        if (another(s->read, tag)) {
-            race(thread, "writes", i * 4, "read", s->read);
         }
         if (s->read == tag && another_lane(s->read_lane, mine)) {
             lane_race(c, thread, "writes", i * 4, "read", s->read_lane);
@@ -122,6 +134,9 @@ static void check_write(emu_core *c, int thread, uint32_t at, uint32_t bytes, ui
         s->write = tag;
         s->write_lane = mine;
         c->valid[i] |= (unsigned char)mask;
+        if (c->launch->family->begin) {
+            c->plain[i] = c->thread[thread].fences << 11 | (uint32_t)(thread + 1);
+        }
     }
 }
 
@@ -136,7 +151,8 @@ void *attn__emu_shared(int thread, uint32_t at, uint32_t bytes, int write) {
         attn__emu_fault(thread, "%s %u bytes of shared memory at %u, no multiple of it",
                         write ? "writes" : "reads", bytes, at);
     }
-    const uint32_t tag = c->epoch << 8 | (uint32_t)(thread / c->launch->family->lanes);
+    const uint32_t warp = (uint32_t)(thread >> c->shift);
+    const uint32_t tag = c->clock[warp].at[warp] << 8 | warp;
     if (write) {
         check_write(c, thread, at, bytes, tag);
     } else {

@@ -81,21 +81,36 @@ static int pick(emu_core *c, uint64_t from) {
     return __builtin_ctzll(high ? high : from);
 }
 
-/* Who waits for what, when nobody can go on. */
+/* Who waits for what, when nobody can go on: a thread for each of the things, and who has ended. */
 _Noreturn static void deadlock(emu_core *c) {
-    const int n = c->launch->threads;
-    int first = 0;
-    while (!c->thread[first].waits) {
-        first++;
+    enum { MOST = 5 };
+    const char *what[MOST];
+    char others[sizeof c->text] = "";
+    int first = -1, n = 0, ended = -1;
+    for (int i = 0; i < c->launch->threads && n < MOST; i++) {
+        const char *const waits = c->thread[i].waits;
+        int known = 0;
+        for (int k = 0; k < n; k++) {
+            known |= what[k] == waits;
+        }
+        if (!waits) {
+            ended = ended < 0 ? i : ended;
+        } else if (!known) {
+            const size_t used = strlen(others);
+            if (n > 0) {
+                snprintf(others + used, sizeof others - used, "%sthread %d waits at %s",
+                         n > 1 ? ", " : "", i, waits);
+            }
+            first = n == 0 ? i : first;
+            what[n++] = waits;
+        }
     }
-    const char *const what = c->thread[first].waits;
-    int other = -1;
-    for (int i = 0; i < n && other < 0; i++) {
-        other = c->thread[i].waits != what ? i : -1;
+    if (ended >= 0) {
+        const size_t used = strlen(others);
+        snprintf(others + used, sizeof others - used, "%sthread %d has ended", n > 1 ? ", " : "",
+                 ended);
     }
-    const char *const there = other < 0 ? NULL : c->thread[other].waits;
-    attn__emu_fault(first, "waits at %s for ever, since thread %d %s%s", what, other,
-                    there ? "waits at " : "has ended", there ? there : "");
+    attn__emu_fault(first, "waits at %s for ever, since %s", what[0], others);
 }
 
 /* The running thread cannot go on (waits or has ended); runs another. */
@@ -104,8 +119,11 @@ static void next(emu_core *c, int warp) {
     w->ready &= ~(1ull << (c->now & ((1 << c->shift) - 1)));
     if (!w->ready) {
         c->ready &= ~(1ull << warp);
-        if (!c->ready) {
-            deadlock(c);
+        while (!c->ready) {
+            const attn__emu_family *const f = c->launch->family;
+            if (!f->idle || !f->idle(c->state)) {
+                deadlock(c);
+            }
         }
         warp = pick(c, c->ready);
         w = &c->warp[warp];
@@ -156,10 +174,29 @@ void attn__emu_block_sync(void) {
         c->warp[i].ready = all_of(lanes);
     }
     c->ready = all_of(n / lanes);
-    attn__emu_epoch(c);
+    attn__emu_order_all(c);
     const int warp = pick(c, c->ready), to = (warp << c->shift) + pick(c, c->warp[warp].ready);
     if (to != c->now) { /* the order begins anew, not with who came last */
         go(c, to);
+    }
+}
+
+void attn__emu_pause(attn__emu_queue *queue, const char *what) {
+    emu_core *const c = attn__emu_here;
+    const int warp = c->now >> c->shift;
+    queue->lanes[warp] |= 1ull << (c->now & ((1 << c->shift) - 1));
+    c->thread[c->now].waits = what;
+    next(c, warp);
+}
+
+void attn__emu_wake(attn__emu_queue *queue) {
+    emu_core *const c = attn__emu_here;
+    for (int i = 0; i < c->launch->threads >> c->shift; i++) {
+        if (queue->lanes[i]) {
+            c->warp[i].ready |= queue->lanes[i];
+            c->ready |= 1ull << i;
+            queue->lanes[i] = 0;
+        }
     }
 }
 
@@ -184,6 +221,9 @@ _Noreturn static void run_thread(emu_core *c) {
     if (c->live == 0) {
         for (int i = 0; i < c->launch->threads >> c->shift; i++) {
             attn__emu_own_flush(c, i);
+        }
+        if (c->launch->family->end) {
+            c->launch->family->end(c->state);
         }
         leave(c);
     }
@@ -217,7 +257,7 @@ static void start(emu_core *c, int first) {
         t->sp = attn__emu_fiber(top, i == first ? first_main : thread_main);
         t->waits = NULL;
         t->first = t->n = t->owns = 0;
-        t->groups = 0;
+        t->groups = t->fences = 0;
     }
     for (int i = 0; i < n / lanes; i++) {
         c->warp[i].ready = all_of(lanes);
@@ -240,6 +280,10 @@ int attn__emu_block_run(emu_core *c) {
     c->shift = __builtin_ctz((unsigned)c->launch->family->lanes);
     attn__emu_shared_reset(c);
     start(c, first);
+    if (c->launch->family->begin) {
+        c->launch->family->begin(&c->state);
+        c->state_of = c->launch->family;
+    }
     c->now = first;
     left(&c->main_fake, stack_of(c, first), EMU_STACK);
     attn__emu_switch(&c->main_sp, c->thread[first].sp);

@@ -1,8 +1,10 @@
-/* ptx.c: the model of the PTX instructions of hip_kernels/isa/ptx.h, but for matrix products.
+/* ptx.c: the model of the PTX instructions of hip_kernels/isa/ptx.h, but for matrix products, and
+   the table of all (those of sm_90a: ptx_state.h).
 
    Who calls it: a compiled kernel through the table at the end (isa/ptx.h). Sections are those of
    PTX ISA 9.0. */
 #include "ptx_int.h"
+#include "ptx_state.h"
 
 #include "../attn_int.h"
 
@@ -137,6 +139,27 @@ static const attn_emu_ptx table = {
     .mma_f16 = attn__ptx_mma_f16,
     .mma_bf16 = attn__ptx_mma_bf16,
     .mma_tf32 = attn__ptx_mma_tf32,
+    .warp_same = attn__ptx_warp_same,
+    .registers = attn__ptx_registers,
+    .named_sync = attn__ptx_named_sync,
+    .named_arrive = attn__ptx_named_arrive,
+    .proxy_fence = attn__emu_proxy_fence,
+    .mbarrier_init_fence = attn__ptx_mbarrier_init_fence,
+    .mbarrier_init = attn__ptx_mbarrier_init,
+    .mbarrier_arrive = attn__ptx_mbarrier_arrive,
+    .mbarrier_expect = attn__ptx_mbarrier_expect,
+    .mbarrier_try_wait = attn__ptx_mbarrier_try_wait,
+    .tensor_load = attn__ptx_tensor_load,
+    .wgmma_fence = attn__ptx_wgmma_fence,
+    .wgmma_commit = attn__ptx_wgmma_commit,
+    .wgmma_wait = attn__ptx_wgmma_wait,
+    .wgmma = attn__ptx_wgmma,
 };
 
-const attn__emu_family attn__emu_ptx = {.lanes = LANES, .api = &table, .banks = banks};
+const attn__emu_family attn__emu_ptx = {.lanes = LANES,
+                                        .api = &table,
+                                        .banks = banks,
+                                        .begin = attn__ptx_begin,
+                                        .idle = attn__ptx_idle,
+                                        .end = attn__ptx_end,
+                                        .free = attn__ptx_free};

@@ -12,6 +12,7 @@
    Products of such numbers are exact in f32. In which order the hardware sums is nowhere written;
    here the products of even k are summed, those of odd k to them, all to D. */
 #include "ptx_int.h"
+#include "ptx_vec.h"
 
 #include "../attn_int.h"
 
@@ -25,23 +26,15 @@ typedef struct operands {
     unsigned b[2];
 } operands;
 
-typedef float vec __attribute__((vector_size(32)));
-typedef uint32_t bits __attribute__((vector_size(32)));
 typedef enum kind { F16, BF16, TF32 } kind;
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* 8 numbers of `kind` in the low bits of 8 words. */
 INLINE void widen(float *to, const bits *words, kind k) {
     bits x = *words;
-    if (k == BF16) {
-        x <<= 16;
-    } else if (k == TF32) {
+    if (k == TF32) {
         x &= 0xffffe000u;
-    } else { /* the exponent's bias grows by 112: by a product, which is exact for subnormals */
-        const bits sign = (x & 0x8000u) << 16, rest = (x & 0x7fffu) << 13;
-        const bits special = (bits)(rest >= 0x0f800000u);
-        x = (bits)((vec)rest * 0x1p112f) | (special & 0x7f800000u) | sign;
+    } else {
+        widen_16(&x, k == BF16);
     }
     memcpy(to, &x, sizeof x);
 }
