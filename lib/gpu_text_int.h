@@ -1,4 +1,5 @@
-/* gpu_text_int.h: what gpu_text.c and gpu_text_grad.c share: text that grows, and a node's line.
+/* gpu_text_int.h: what gpu_text.c, gpu_text_class.c and gpu_text_grad.c share: text that grows, and
+   a node's line.
 
    Who includes it: they. */
 #ifndef ATTN_GPU_TEXT_INT_H
@@ -14,8 +15,15 @@ typedef struct attn__text {
 
 void attn__put(attn__text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define put attn__put
+static inline const char *attn__c_type(int type) {
+    return type == VT_F32 ? "float" : "i32";
+}
+void attn__put_constant(attn__text *t, const attn__node *node);
 /* The line that computes a node as x<number>. word: where each symbol's words begin. */
 void attn__put_node(attn__text *t, const attn_graph *g, const int32_t *word, int at);
+/* attn_class of the mask `root`, behind the readers of its tensors. need: room for every node. */
+int attn__put_class(attn__text *t, const attn_graph *g, const int32_t *word, int root,
+                    uint8_t *need);
 /* attn_grads and attn_grads_end, which core/grad.h describes. need: room for every node. */
 void attn__put_grads(attn__text *t, const attn__adjoint *a, const int32_t *word,
                      const attn__text_grads *grads, uint8_t *need);

@@ -27,7 +27,8 @@ for source in lib/*.c lib/emu/*.c; do
         todo="$todo $source"
     fi
 done
-if [ -z "$todo" ] && [ -e build/libattn.so ] && [ -e build/libattn.a ]; then
+if [ -z "$todo" ] && [ -e build/libattn.so ] && [ -e build/libattn.a ] &&
+    [ -z "$(find build/obj/*.o -newer build/libattn.a)" ]; then # newer: linking failed
     exit 0
 fi
 # shellcheck disable=SC2086

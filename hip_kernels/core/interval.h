@@ -4,7 +4,8 @@
    Who includes it: the text of a variant (lib/gpu_text.c), which calls one function per node, named
    after the op: iv_... for i32 and bool arguments, fv_... for f32. i32 ends are computed in 64
    bits; where they leave i32 the interval is all of it. f32 intervals exist only where the host has
-   shown that no value is NaN or infinite. */
+   shown that no value is NaN or infinite, and of what is read from tensors: those are compared
+   alone, and fv_all, which holds NaN, too, is neither below nor above anything. */
 #ifndef ATTN_INTERVAL_H
 #define ATTN_INTERVAL_H
 
@@ -40,6 +41,24 @@ DEV attn_iv iv_hull(attn_iv a, attn_iv b) {
 }
 DEV attn_fv fv_hull(attn_fv a, attn_fv b) { return fv(vm_min(a.lo, b.lo), vm_max(a.hi, b.hi)); }
 DEV int iv_single(attn_iv a) { return a.lo == a.hi; }
+
+/* -- What is read: the elements of a box of indices, if they are at most IV_MOST ------------------ */
+
+#define IV_MOST 256
+
+/* n times the numbers of a; more than IV_MOST are IV_MOST + 1. */
+DEV i32 iv_times(i32 n, attn_iv a) {
+    const i64 m = n * ((i64)a.hi - a.lo + 1);
+    return m > IV_MOST ? IV_MOST + 1 : (i32)m;
+}
+DEV attn_iv iv_none(void) { return iv(0x7fffffff, -0x7fffffff - 1); }
+DEV attn_iv iv_with(attn_iv a, i32 x) { return iv(iv_least(a.lo, x), iv_most(a.hi, x)); }
+DEV attn_fv fv_all(void) { return fv(-VM_INF, VM_INF); }
+DEV attn_fv fv_none(void) { return fv(VM_INF, -VM_INF); }
+/* Of what is not finite nothing is known. */
+DEV attn_fv fv_with(attn_fv a, float x) {
+    return !(vm_abs(x) < VM_INF) ? fv_all() : fv(x < a.lo ? x : a.lo, x > a.hi ? x : a.hi);
+}
 
 /* -- i32: arithmetic --------------------------------------------------------------------------- */
 
