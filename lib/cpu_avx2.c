@@ -16,7 +16,8 @@
 #define FMA(a, b, c)       _mm256_fmadd_ps(a, b, c)
 #define LARGER(a, b)       _mm256_max_ps(a, b)
 #define TIMES_2_TO(y, n)   times_2_to(y, n)
-#define TIMES_2_DOWN(y, n) times_2_down(y, n)
+#define ABOVE_FLOOR(x)         above_floor(x)
+#define TIMES_2_TO_FLOOR(y, x) times_2_to_floor(y, x)
 #define OPS                attn__ops_avx2
 #define OPS_NAME           "avx2"
 #include "cpu_loops.h"

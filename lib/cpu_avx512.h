@@ -10,6 +10,7 @@
 #define FMA(a, b, c)       _mm512_fmadd_ps(a, b, c)
 #define LARGER(a, b)       _mm512_max_ps(a, b)
 #define TIMES_2_TO(y, n)   _mm512_scalef_ps(y, n)
-#define TIMES_2_DOWN(y, n) _mm512_scalef_ps(y, (n)-12582912.0f)
+#define ABOVE_FLOOR(x)         _mm512_reduce_ps(x, 1)
+#define TIMES_2_TO_FLOOR(y, x) _mm512_scalef_ps(y, x)
 
 #endif

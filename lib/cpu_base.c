@@ -55,7 +55,8 @@ int attn__cpu_choose(const attn__tile_ops **ops) {
 #endif
 #define LARGER(a, b)       choose((a) > (b), a, b)
 #define TIMES_2_TO(y, n)   times_2_to(y, n)
-#define TIMES_2_DOWN(y, n) times_2_down(y, n)
+#define ABOVE_FLOOR(x)         above_floor(x)
+#define TIMES_2_TO_FLOOR(y, x) times_2_to_floor(y, x)
 #define VL                 4
 #define OPS                attn__ops_base
 #define OPS_NAME           "base"

@@ -47,13 +47,15 @@ static void begin_segment(const attn__tile *t, attn__part *r) {
     memset(r->now.o, 0, (size_t)r->rows * (size_t)t->run->plan->ldv * sizeof *r->now.o);
 }
 
-/* What stood beside the sums joins them: then they are a state. */
+/* What stood beside the sums joins them, and m leaves its unit: then they are a state. */
 static void end_segment(const attn__tile *t, attn__part *r) {
+    const int scaled = t->program->score >= 0 || t->run->p->k_scale.type;
     const int64_t n = (int64_t)r->rows * t->run->plan->ldv;
     for (int64_t e = 0; e < n && r->has_wild; e++) {
         r->now.o[e] = r->wild[e] != 0 ? r->wild[e] : r->now.o[e];
     }
     for (int i = 0; i < r->rows; i++) {
+        r->now.m[i] *= scaled ? 1 : ATTN__UNIT(r->row_scale[i]);
         if (r->nan[i]) {
             r->now.m[i] = r->now.m[i] == -INFINITY ? 0 : r->now.m[i];
             r->now.l[i] = NAN;
@@ -269,6 +271,15 @@ static void forward_tile(attn__tile *t, int n, int c0, const int *next, const in
 
 /* -- The item ---------------------------------------------------------------------------------- */
 
+/* Asks for the rows of a part in q or o, if there is such a part. */
+static void prefetch_part(const attn__tile *t, const attn__chunk *chunk, int e,
+                          const attn__view *view) {
+    if (e < chunk->n) {
+        const attn__part *const r = &t->x.part[e];
+        attn__prefetch(view, t->seq.qb, r->h, t->seq.q_row + r->r0, r->rows);
+    }
+}
+
 /* Returns the rows of all parts. */
 static int lay_parts(attn__tile *t, const attn__chunk *chunk, int first_key) {
     const attn__problem *const p = t->run->p;
@@ -290,8 +301,11 @@ static int lay_parts(attn__tile *t, const attn__chunk *chunk, int first_key) {
         r->has_all = 0;
         r->wild = t->x.wild + at * plan->ldv;
         r->row_scale = t->x.row_scale + at;
-        begin_part(t, r, first_key);
         at += r->rows;
+        prefetch_part(t, chunk, e, &p->q);
+    }
+    for (int e = 0; e < chunk->n; e++) {
+        begin_part(t, &t->x.part[e], first_key);
     }
     return at;
 }
@@ -325,6 +339,9 @@ void attn__cpu_forward(const attn__cpu_run *run, int thread, attn__chunk chunk, 
     const int rows = lay_parts(&t, &chunk, begin * SEGMENT);
     int c = begin * SEGMENT;
     for (int segment = begin; segment < end; segment++) {
+        if (segment + 1 == end && !states) {
+            prefetch_part(&t, &chunk, 0, &run->p->o);
+        }
         const int last = t.seq.nk / SEGMENT <= segment ? t.seq.nk : (segment + 1) * SEGMENT;
         if (!states && segment > begin && c >= last) {
             continue; /* nobody sees anything of it */
@@ -346,6 +363,7 @@ void attn__cpu_forward(const attn__cpu_run *run, int thread, attn__chunk chunk, 
     }
     for (int e = 0; e < chunk.n && !states; e++) {
         const attn__part *const r = &t.x.part[e];
+        prefetch_part(&t, &chunk, e + 1, &run->p->o);
         for (int i = 0; i < r->rows; i++) {
             attn__finish_row(&t, r->h, r->r0 + i, &r->all, i);
         }

@@ -8,7 +8,8 @@
        FMA(a, b, c)   a * b + c, rounded once where the processor can
        LARGER(a, b)   a > b ? a : b
        TIMES_2_TO(y, n)  y * 2^n for whole n; times_2_to of cpu_vec.h where there is no better
-       TIMES_2_DOWN(y, n + 1.5 * 2^23)  the same for n <= 0; times_2_down
+       ABOVE_FLOOR(x)    x - floor(x) for x <= 1, any number where x < -152; above_floor
+       TIMES_2_TO_FLOOR(y, x)  y * 2^floor(x), 0 where x < -152; times_2_to_floor
        OPS, OPS_NAME  the table's symbol and its name
 
    and perhaps DOT2 and STORE_NARROW, which cpu_bf16.c explains. The vectors are the ones of GCC and

@@ -4,7 +4,7 @@
 #include "cpu_vec.h"
 
 #ifndef STORE_NARROW
-#define STORE_NARROW(to, x) ((void)(to), (void)(x))
+#define STORE_NARROW(to, x, n) ((void)(to), (void)(x), (void)(n))
 #endif
 
 static int ops_finite(const float *x, int64_t n) {
@@ -53,10 +53,23 @@ static int row_without_max(const float *p, int n) {
     return any_of(bad) ? ROW_NAN : ROW_EMPTY;
 }
 
-/* p = the row's scores, -inf where a column does not count; returns the maximum. LANES columns that
-   all count need no look at each. A visible NaN passes the maximum by and shows in the sum. */
-INLINE float row_scores(float *p, const float *score, float by, const int32_t *on, int begin, int n,
-                        int32_t *on_out) {
+#define LOG2_E 1.44269502f
+INLINE vf power_of(vf score, float top, float unit) {
+    return (score - top) * (unit * LOG2_E);
+}
+/* What sums made beside the maximum `old` are to be multiplied by. */
+INLINE float correction(float old, float top, float unit) {
+    vf x = power_of(splat(old), top, unit);
+    exp2_down(&x, 1);
+    return x[0];
+}
+
+/* p = the row's scores in `unit`, -inf where a column does not count; returns the maximum. LANES
+   columns that all count need no look at each. A visible NaN passes the maximum by and shows in the
+   sum. */
+INLINE float row_scores(float *p, const float *score, float by, float unit, const int32_t *on,
+                        int begin, int n, int32_t *on_out) {
+    by = unit == by ? 1 : by;
     const vf none = splat(-__builtin_inff());
     vf most[GROUPS];
     LOOP_LANES {
@@ -68,7 +81,7 @@ INLINE float row_scores(float *p, const float *score, float by, const int32_t *o
             const int at = j + g * VL;
             vf x = load(score + at) * by;
             if (!all) {
-                const vi yes = lanes_on(on, x, at, begin, n);
+                const vi yes = lanes_on(on, x * unit, at, begin, n);
                 x = choose(yes, x, none);
                 if (on_out) {
                     store_i(on_out + at, yes);
@@ -81,75 +94,60 @@ INLINE float row_scores(float *p, const float *score, float by, const int32_t *o
     return max_of(most);
 }
 
-/* p = e^(p - top), 0 for -inf, which lanes' sums take in. */
-INLINE void row_exp(float *p, float top, vf sum[GROUPS], const int n_vecs) {
+/* p of n_vecs vectors of scores, which lanes' sums take in as it is. */
+INLINE void exp_to(float *p, const float *score, float top, float unit, vf sum[GROUPS],
+                   const int narrow, const int n_vecs) {
     vf x[SIDE];
-    EACH x[e] = load(p + e * VL) - top;
-    exp_down(x, n_vecs);
+    EACH x[e] = power_of(load(score + e * VL), top, unit);
+    exp2_down(x, n_vecs);
     EACH sum[e % GROUPS] += x[e];
+    if (narrow) {
+        STORE_NARROW((char *)p, x, n_vecs);
+        return;
+    }
     EACH store(p + e * VL, x[e]);
 }
 
-static int ops_softmax(float *p, const float *score, float by, const int32_t *on, int begin, int n,
-                       float *m, float *l, float *corr, int32_t *on_out) {
-    const float here = row_scores(p, score, by, on, begin, n, on_out), old = *m;
-    const float top = here > old ? here : old;
-    int state = here == __builtin_inff()    ? ROW_NAN
-                : here == -__builtin_inff() ? row_without_max(p, n)
-                                            : ROW_VISIBLE;
-    vf sum[GROUPS];
-    LOOP_LANES {
-        sum[g] = splat(0);
-    }
-    int j = state == ROW_VISIBLE ? 0 : n;
-    for (; j + SIDE * VL <= n; j += SIDE * VL) {
-        row_exp(p + j, top, sum, SIDE);
-    }
-    for (; j < n; j += ATTN__LANES) {
-        row_exp(p + j, top, sum, GROUPS);
-    }
-    const float more = sum_of(sum);
-    if (state == ROW_VISIBLE && more != more) {
-        state = ROW_NAN;
-    }
-    if (state != ROW_VISIBLE) {
-        memset(p, 0, (size_t)attn__round_lanes(n) * sizeof *p);
-        return state;
-    }
-    *m = top;
-    vf down = splat(old - top);
-    exp_down(&down, 1);
-    *corr = here > old ? down[0] : 1;
-    *l = *l * *corr + more;
-    return state;
-}
-
-/* p = e^(score * by - top) as bf16 or f32, which lanes' sums take in as it is. */
-INLINE void exp_to(float *p, const float *score, vf by, vf top, vf sum[GROUPS], const int narrow,
-                   const int n_vecs) {
-    vf x[SIDE];
-    EACH x[e] = load(score + e * VL) * by - top;
-    exp_down(x, n_vecs);
-    EACH sum[e % GROUPS] += x[e];
-    EACH narrow ? STORE_NARROW((char *)p + e * VL * 2, x[e]) : store(p + e * VL, x[e]);
-}
-
-INLINE float exp_row(float *p, const float *score, float by, float top, int n, const int narrow) {
+/* The row's p as bf16 or f32; returns their sum. */
+INLINE float exp_row(float *p, const float *score, float top, float unit, int n,
+                     const int narrow) {
     vf sum[GROUPS];
     int j = 0;
     LOOP_LANES {
         sum[g] = splat(0);
     }
     for (; j + SIDE * VL <= n; j += SIDE * VL) {
-        exp_to(p + (narrow ? j / 2 : j), score + j, splat(by), splat(top), sum, narrow, SIDE);
+        exp_to(p + (narrow ? j / 2 : j), score + j, top, unit, sum, narrow, SIDE);
     }
     for (; j < n; j += ATTN__LANES) {
-        exp_to(p + (narrow ? j / 2 : j), score + j, splat(by), splat(top), sum, narrow, GROUPS);
+        exp_to(p + (narrow ? j / 2 : j), score + j, top, unit, sum, narrow, GROUPS);
     }
     return sum_of(sum);
 }
 
-/* here[ATTN__LANES] = the rows' maxima; 0 if one is not finite or `by` is not positive. */
+static int ops_softmax(float *p, const float *score, float by, const int32_t *on, int begin, int n,
+                       float *m, float *l, float *corr, int32_t *on_out) {
+    const float unit = ATTN__UNIT(by), here = row_scores(p, score, by, unit, on, begin, n, on_out);
+    const float old = *m, top = here > old ? here : old;
+    float more = 0;
+    int state = here * unit == __builtin_inff()    ? ROW_NAN
+                : here * unit == -__builtin_inff() ? row_without_max(p, n)
+                                                   : ROW_VISIBLE;
+    if (state == ROW_VISIBLE) {
+        more = exp_row(p, p, top, unit, n, 0);
+        state = more == more ? state : ROW_NAN;
+    }
+    if (state != ROW_VISIBLE) {
+        memset(p, 0, (size_t)attn__round_lanes(n) * sizeof *p);
+        return state;
+    }
+    *m = top;
+    *corr = here > old ? correction(old, top, unit) : 1;
+    *l = *l * *corr + more;
+    return state;
+}
+
+/* here[ATTN__LANES] = the rows' maxima; 0 if one is not finite or `by` is unusual. */
 INLINE int rows_max(float *here, const float *s, int ld, int rows, int n, const float *by) {
     int fine = 1;
     for (int i = 0; i < rows; i++, s += ld) {
@@ -171,32 +169,25 @@ INLINE int rows_max(float *here, const float *s, int ld, int rows, int n, const 
         UNROLL for (int e = GROUPS; e < SIDE; e++) {
             most[e % GROUPS] = LARGER(most[e], most[e % GROUPS]);
         }
-        here[i] = max_of(most) * by[i];
-        fine &= by[i] > 0 && here[i] - here[i] == 0;
+        here[i] = max_of(most);
+        fine &= by[i] == ATTN__UNIT(by[i]) && here[i] * by[i] - here[i] * by[i] == 0;
     }
     return fine;
 }
 
 static int ops_softmax_rows(float *p, float *s, int ld, int rows, int n, const float *by, float *m,
                             float *l, float *corr, uint8_t *nan, int narrow) {
-    float here[ATTN__LANES] = {0}, top[ATTN__LANES], old[ATTN__LANES] = {0}, down[ATTN__LANES];
+    float here[ATTN__LANES];
     if (!rows_max(here, s, ld, rows, n, by)) {
         return 0;
     }
-    memcpy(old, m, (size_t)rows * sizeof *m);
-    for (int g = 0; g < ATTN__LANES; g += VL) {
-        const vf x = LARGER(load(here + g), load(old + g));
-        vf factor = load(old + g) - x;
-        exp_down(&factor, 1);
-        store(top + g, x);
-        store(down + g, factor);
-    }
     for (int i = 0; i < rows; i++, p += ld, s += ld) {
-        const float more = narrow ? exp_row(p, s, by[i], top[i], n, 1)
-                                  : exp_row(p, s, by[i], top[i], n, 0);
-        corr[i] = here[i] > old[i] ? down[i] : 1;
+        const float old = m[i], top = here[i] > old ? here[i] : old;
+        const float more = narrow ? exp_row(p, s, top, by[i], n, 1)
+                                  : exp_row(p, s, top, by[i], n, 0);
+        corr[i] = here[i] > old ? correction(old, top, by[i]) : 1;
         if (more == more) {
-            m[i] = top[i];
+            m[i] = top;
             l[i] = l[i] * corr[i] + more;
             continue;
         }

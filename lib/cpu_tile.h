@@ -89,6 +89,11 @@ static inline void attn__ask(attn__ahead *x, int panels) {
 /* c = the sum; c = c + the sum; the sum's first term is c. */
 enum attn__mul { MUL_SET, MUL_ADD, MUL_CONTINUE };
 
+/* Softmax counts scores and their maximum m in this unit, of scores that are to be multiplied by
+   `by`: p = 2^((score - m) unit log2(e)), which is exactly 1 for the maximum. It is `by` itself
+   unless that is so unusual that differences of scores could overflow. */
+#define ATTN__UNIT(by) ((by) >= 0x1p-20f && (by) <= 0x1p100f ? (by) : 1)
+
 typedef struct attn__tile_ops {
     const char *name; /* what the variable ATTN_CPU calls it */
     /* c[m][n] and a[m][k] b[k][n]; n a multiple of LANES. */
@@ -125,15 +130,15 @@ typedef struct attn__tile_ops {
     void (*visible)(int32_t *on, const int32_t *mask, const int32_t *block, const float *s, int n);
     /* A step of the online softmax over score[n] * by. Columns begin..n count whose on[j] is not 0
        (NULL: all) and whose score is not -inf; on_out[0..n) says which (NULL: nobody asks).
-       ROW_VISIBLE: m and l take them in, p has exp(score - m), 0 elsewhere, and corr is what older
-       sums are to be multiplied by. Otherwise p is 0 and m, l stay. p may be score; p is written
-       from 0 up to n rounded up to LANES. */
+       ROW_VISIBLE: m, in ATTN__UNIT(by), and l take them in, p has e^(score - m), 0 elsewhere, and
+       corr is what older sums are to be multiplied by. Otherwise p is 0 and m, l stay. p may be
+       score; p is written from 0 up to n rounded up to LANES. */
     int (*softmax)(float *p, const float *score, float by, const int32_t *on, int begin, int n,
                    float *m, float *l, float *corr, int32_t *on_out);
     /* The same for up to LANES rows of p and of s, `ld` floats apart, with a `by` each, where all
        columns count; n a multiple of LANES. A row that is NaN sets its nan. narrow: p becomes bf16,
        where there is mul_pairs. p may be s. Returns 0, having done nothing, if it is not so simple:
-       a maximum is not finite, or a `by` not positive. */
+       a maximum is not finite, or a `by` is not its unit. */
     int (*softmax_rows)(float *p, float *s, int ld, int rows, int n, const float *by, float *m,
                         float *l, float *corr, uint8_t *nan, int narrow);
     /* to[n] = to * by_to + from * by_from; n a multiple of LANES. */

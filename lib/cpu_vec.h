@@ -1,4 +1,4 @@
-/* cpu_vec.h: vectors of VL floats, e^x, and sums and maxima along a row.
+/* cpu_vec.h: vectors of VL floats, 2^x, e^x, and sums and maxima along a row.
 
    Who includes it: cpu_loops.h, which tells what VL and the other macros are. */
 #include "cpu_tile.h"
@@ -64,20 +64,47 @@ INLINE vf times_2_to(vf y, vf n) {
     return y * a * b;
 }
 
-/* y * 2^n for whole n in -152..0, of which `whole` is n + 1.5 * 2^23: 2^(n + 64) is normal. */
-INLINE vf times_2_down(vf y, vf whole) {
-    return y * (vf)(((vu)whole << 23) + ((64u + 127) << 23)) * 0x1p-64f;
+/* The largest whole number <= x, or -152 if that is larger; NaN stays. */
+INLINE vf floor_of(vf x) {
+    const vf near = (LARGER(splat(-152), x) + 12582912.0f) - 12582912.0f;
+    return near - (vf)((vi)splat(1) & (near > x) & (near > -152));
+}
+
+INLINE vf above_floor(vf x) {
+    return LARGER(splat(-152), x) - floor_of(x);
+}
+
+/* 2^(n + 64) is normal. */
+INLINE vf times_2_to_floor(vf y, vf x) {
+    const vf n = floor_of(x) + 12582912.0f;
+    return y * (vf)(((vu)n << 23) + ((64u + 127) << 23)) * 0x1p-64f;
+}
+
+/* The vectors go side by side, as a chain of operations waits for each of its results. */
+#define EACH UNROLL for (int e = 0; e < n_vecs; e++)
+
+/* 2^x for x <= 1, error 1.8e-7 of it at most, subnormal results included; NaN stays. 2^n 2^r with n
+   whole and 0 <= r <= 1; 2^r = 1 + r P(r), whose relative error, 8.3e-8, is the least that degree 4
+   allows. */
+INLINE void exp2_down(vf *x, const int n_vecs) {
+    vf r[SIDE], P[SIDE];
+    EACH r[e] = ABOVE_FLOOR(x[e]);
+    EACH P[e] = FMA(splat(0x1.e974fcp-10f), r[e], splat(0x1.277854p-7f));
+    EACH P[e] = FMA(P[e], r[e], splat(0x1.c91ce6p-5f));
+    EACH P[e] = FMA(P[e], r[e], splat(0x1.ebdb56p-3f));
+    EACH P[e] = FMA(P[e], r[e], splat(0x1.62e4bap-1f));
+    EACH P[e] = FMA(P[e], r[e], splat(1));
+    EACH x[e] = TIMES_2_TO_FLOOR(P[e], x[e]);
 }
 
 /* e^x, error about 1 ulp, subnormal results included; infinity above 88.73; NaN stays. 2^n e^r with
    n whole and |r| <= log(2)/2; e^r = 1 + r + r^2 P(r), P the interpolation of degree 4 at
    Chebyshev's points (relative error 1e-8). Adding 1.5 * 2^23 rounds to a whole number. The limits
-   make n fit and leave 0 below and infinity above. down: x <= 0.
-   The vectors go side by side, as a chain of operations waits for each of its results. */
-#define EACH UNROLL for (int e = 0; e < n_vecs; e++)
-INLINE void exp_clamped(vf *x, const int n_vecs, const int down) {
+   make n fit and leave 0 below and infinity above. */
+INLINE void exp_of(vf *x, const int n_vecs) {
     const vf magic = splat(12582912.0f);
     vf whole[SIDE], r[SIDE], P[SIDE];
+    EACH x[e] = -LARGER(splat(-89), -LARGER(splat(-105), x[e]));
     EACH whole[e] = FMA(x[e], splat(1.44269502f), magic);
     EACH r[e] = FMA(whole[e] - magic, splat(-0.693359375f), x[e]); /* log(2) in two parts */
     EACH r[e] = FMA(whole[e] - magic, splat(0.000212194442f), r[e]);
@@ -86,17 +113,7 @@ INLINE void exp_clamped(vf *x, const int n_vecs, const int down) {
     EACH P[e] = FMA(P[e], r[e], splat(0x1.5554dep-3f));
     EACH P[e] = FMA(P[e], r[e], splat(0.5f));
     EACH P[e] = FMA(r[e] * r[e], P[e], r[e]) + 1.0f;
-    EACH x[e] = down ? TIMES_2_DOWN(P[e], whole[e]) : TIMES_2_TO(P[e], whole[e] - magic);
-}
-
-INLINE void exp_down(vf *x, const int n_vecs) {
-    EACH x[e] = LARGER(splat(-105), x[e]);
-    exp_clamped(x, n_vecs, 1);
-}
-
-INLINE void exp_of(vf *x, const int n_vecs) {
-    EACH x[e] = -LARGER(splat(-89), -LARGER(splat(-105), x[e]));
-    exp_clamped(x, n_vecs, 0);
+    EACH x[e] = TIMES_2_TO(P[e], whole[e] - magic);
 }
 
 /* The 16 lanes joined as a tree: lane e with lane e + 8, then + 4, + 2, + 1. */

@@ -116,6 +116,33 @@ TEST_CASE("tile: every tile table gives nearly the same, and a row whatever its 
     CHECK_FALSE(first.empty());
 }
 
+TEST_CASE("tile: probabilities are 2^x within their bound, the largest exactly 1") {
+    for (int table = 0; attn__tile_ops_at(table); table++) {
+        const attn__tile_ops &ops = *attn__tile_ops_at(table);
+        double worst = 0;
+        bool exact = true;
+        for (int step = 0; step < 1 << 14; step++) {
+            std::vector<float> s(128), p(128);
+            float m = -inf, l = 0, corr = 0;
+            for (size_t i = 1; i < s.size(); i++) {
+                s[i] = -105 * (static_cast<float>(step) + static_cast<float>(i) / 128) / (1 << 14);
+            }
+            exact = ops.softmax(p.data(), s.data(), 1, nullptr, 0, 128, &m, &l, &corr, nullptr) ==
+                        ROW_VISIBLE &&
+                    p[0] == 1 && m == 0 && corr == 0 && exact;
+            for (size_t i = 0; i < s.size(); i++) {
+                const double want = std::exp2(static_cast<double>(s[i] * 1.44269502f));
+                const double last_place = std::ldexp(1, -149) * 0.5;
+                worst = std::max(worst, (std::fabs(p[i] - want) - last_place) / want);
+            }
+        }
+        CAPTURE(ops.name, worst);
+        CHECK(exact);
+        CHECK(worst < 1.8e-7);
+        CHECK(worst > 5e-8);
+    }
+}
+
 TEST_CASE("tile: softmax of many rows has the bits of softmax of each") {
     for (int table = 0; attn__tile_ops_at(table); table++) {
         const attn__tile_ops &ops = *attn__tile_ops_at(table);
