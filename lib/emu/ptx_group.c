@@ -3,15 +3,15 @@
 
    Who calls it: ptx.c's table.
 
-   bar.sync and bar.arrive count whole warps; a barrier that has its threads begins anew. A warp of
-   a launch with n threads a block begins with 65536 / n registers a thread, rounded down to a
-   multiple of 8, at most 256: as if compiled for one block a multiprocessor. */
+   bar.sync and bar.arrive count whole warps; a barrier that has its threads begins anew. A thread
+   begins with as many registers as ptxas says that such kernels use: 65536 / threads, a multiple of
+   8, at most 240. What a warp gives up others of its block may take, and no more. */
 #include "ptx_state.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { REGISTERS = 65536, FEWEST = 24, MOST = 256 };
+enum { REGISTERS = 65536, FEWEST = 24, MOST = 256, MOST_AT_ENTRY = 240 };
 
 void attn__ptx_groups_begin(ptx_state *s) {
     ptx_registers *const r = &s->registers;
@@ -19,9 +19,8 @@ void attn__ptx_groups_begin(ptx_state *s) {
     memset(s->named, 0, sizeof s->named);
     memset(r, 0, sizeof *r);
     for (int i = 0; i < n / 32; i++) {
-        r->of[i] = own < MOST ? own : MOST;
+        r->of[i] = own < MOST_AT_ENTRY ? own : MOST_AT_ENTRY;
     }
-    r->free = REGISTERS - n * r->of[0];
 }
 
 /* -- bar --------------------------------------------------------------------------------------- */

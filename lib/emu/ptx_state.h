@@ -43,7 +43,8 @@ typedef struct ptx_named {
     char text[PTX_TEXT];
 } ptx_named;
 
-/* Registers a thread of each warp has; what no warp has; who waits for some. */
+/* Of each warp registers of a thread, and how often they changed; what was given up and is not
+   taken; who waits for some. */
 typedef struct ptx_registers {
     int of[PTX_WARPS], calls[PTX_WARPS], free;
     attn__emu_queue queue;
