@@ -199,6 +199,7 @@ typedef struct attn__tile {
     int has_key_scale, has_value_scale;
     const float *score, *ds;         /* [n]; ds NULL: 1 */
     float by;                        /* score is to be multiplied by it */
+    float down;                      /* forward: what p is multiplied by besides; 1, or AGAIN */
     int begin, end;                  /* columns that the row may see */
     const int32_t *on;               /* [n], not 0 where visible, or NULL: all of these */
     int32_t on_buffer[BN], seen[BN]; /* seen: which pairs of the row counted in the end */

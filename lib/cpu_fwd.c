@@ -19,7 +19,8 @@
    Values that are not finite. Rows of a product see their own row of p alone, but each sees every
    key: 0 * NaN would reach rows that mask it. So these elements of v are taken out of the tile and
    added, for the pairs that see them, to sums of their own, which replace o's at the segment's end.
-   A visible score that is NaN or +inf makes its row NaN, and the row goes on without it. */
+   A visible score that is NaN or +inf makes its row NaN, and the row goes on without it.
+   o = l out may pass f32 where out does not. Then its row is done again, with p times AGAIN. */
 #include "cpu_fwd.h"
 
 #include <math.h>
@@ -153,6 +154,9 @@ static float forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_k
         if (w) {
             ops->scale(p, w, 1, lanes);
         }
+        if (t->down != 1) {
+            ops->scale(p, NULL, t->down, lanes);
+        }
         if (wild->n) {
             add_wild(t, r, i, wild, w);
         }
@@ -166,7 +170,7 @@ static float forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_k
 /* Whether a pair's probability depends on nothing but its score s and the limits. */
 static int is_plain(const attn__tile *t, const attn__wild_keys *wild) {
     return !t->program[t->which].vm && !t->has_key_scale && !t->has_value_scale && !wild->n &&
-           !t->block_rows && !t->run->p->drop_threshold && t->n % LANES == 0;
+           !t->block_rows && !t->run->p->drop_threshold && t->n % LANES == 0 && t->down == 1;
 }
 
 /* LANES rows at once: what a row does not see of their columns becomes -inf. */
@@ -330,6 +334,25 @@ static int forward_keys(attn__tile *t, int n, int rows, int c, int end) {
     }
 }
 
+void attn__forward_again(attn__tile *t, int64_t h, int row, const attn__state *to) {
+    attn__part *const r = t->x.part;
+    const attn__part before = *r;
+    *r = (attn__part){.h = h,
+                      .r0 = row,
+                      .rows = 1,
+                      .q = t->x.q,
+                      .now = *to,
+                      .wild = t->x.wild,
+                      .row_scale = t->x.row_scale};
+    t->down = AGAIN;
+    begin_part(t, r, 0);
+    begin_segment(t, r);
+    forward_keys(t, 1, NARROW + 1, 0, t->seq.nk); /* the way of many rows, which knows `down` */
+    end_segment(t, r);
+    t->down = 1;
+    *r = before;
+}
+
 void attn__cpu_forward(const attn__cpu_run *run, int thread, attn__chunk chunk, int begin, int end,
                        float *states) {
     const attn__cpu_plan *const plan = run->plan;
@@ -365,7 +388,7 @@ void attn__cpu_forward(const attn__cpu_run *run, int thread, attn__chunk chunk, 
         const attn__part *const r = &t.x.part[e];
         prefetch_part(&t, &chunk, e + 1, &run->p->o);
         for (int i = 0; i < r->rows; i++) {
-            attn__finish_row(&t, r->h, r->r0 + i, &r->all, i);
+            attn__finish_row(&t, r->h, r->r0 + i, &r->all, i, &r->now);
         }
     }
     attn__tile_close(&t);

@@ -8,6 +8,7 @@
 #include "cpu.h"
 
 enum { NARROW = 32 }; /* most rows that are worked on as few */
+#define AGAIN 0x1p-32f /* there are fewer keys than 2^32, so l times this is below 1 */
 
 /* The keys of a tile whose v has elements that are not finite. */
 typedef struct attn__wild_keys {
@@ -24,6 +25,8 @@ void attn__find_wild(attn__tile *t, attn__wild_keys *wild);
 void attn__forward_rows(attn__tile *t, attn__part *r, const attn__wild_keys *wild, float *corr);
 
 /* -- cpu_narrow.c ------------------------------------------------------------------------------ */
+/* The state of one row of head h of the tile's sequence and key head, with o times AGAIN. */
+void attn__forward_again(attn__tile *t, int64_t h, int row, const attn__state *to);
 /* A tile whose parts have NARROW rows together at most. */
 void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const int *class_);
 
@@ -35,7 +38,8 @@ attn__state attn__state_at(const attn__cpu_plan *plan, float *states, int segmen
 void attn__fold_row(const attn__cpu_plan *plan, const attn__state *to, const attn__state *from,
                     int i);
 /* The results of local row `row` of head h from row i of a state, whose o is lost. */
-void attn__finish_row(const attn__tile *t, int64_t h, int64_t row, const attn__state *state, int i);
+void attn__finish_row(attn__tile *t, int64_t h, int64_t row, const attn__state *state, int i,
+                      const attn__state *spare); /* room for a row */
 
 /* Rows of all its parts. */
 int attn__chunk_rows(const attn__chunk *x, int32_t nq);

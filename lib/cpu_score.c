@@ -82,6 +82,7 @@ void attn__tile_open(attn__tile *t, const attn__cpu_run *run, const attn__progra
     t->h = -1;
     t->row_scale = t->own_scale;
     t->bounded = 0;
+    t->down = 1;
     t->ahead.rows = 0;
     t->seq = attn__sequence(run->p, b);
     attn__scratch_lay(run->plan, run->p, run->threads + (size_t)thread * run->plan->thread_bytes,

@@ -72,32 +72,59 @@ void attn__fold_row(const attn__cpu_plan *plan, const attn__state *to, const att
     }
 }
 
-/* A row that saw nothing has out 0 and its sink as LSE, also if the sink is no number. Adding 0
-   makes +0 of -0, which depends on what was masked beside the row. */
-void attn__finish_row(const attn__tile *t, int64_t h, int64_t row, const attn__state *state,
-                      int i) {
+/* What a row's state comes to with its sink: out = o by. */
+typedef struct ends {
+    int empty, nan;
+    float by;
+    double lse;
+} ends;
+
+/* A row that saw nothing has its sink as LSE, also if the sink is no number. */
+static ends ends_of(const attn__tile *t, int64_t h, const attn__state *state, int i) {
     const attn__problem *const p = t->run->p;
-    const int ldv = t->run->plan->ldv;
-    const int64_t at = t->seq.q_row + row;
     const double sink =
         p->sink.type ? attn__get(attn__at(&p->sink, 0, h, 0), p->sink.type) : -INFINITY;
     const double m = (double)state->m[i], l = (double)state->l[i];
     const double top = m > sink ? m : sink, by = sink == -INFINITY ? 1 : exp(m - top);
     const double sum = sink == -INFINITY ? l : l * by + exp(sink - top);
-    const int empty = m == -INFINITY, nan = isnan(sum);
-    const float factor = (float)(by / sum);
+    const int empty = m == -INFINITY;
+    return (ends){empty, isnan(sum), (float)(by / sum), empty ? sink : top + log(sum)};
+}
+
+/* Elements of out that are not finite, once more: the sums may have passed f32. */
+static void finish_again(attn__tile *t, int64_t h, int64_t row, float *out,
+                         const attn__state *spare) {
+    attn__forward_again(t, h, (int)row, spare);
+    const ends e = ends_of(t, h, spare, 0);
+    for (int d = 0; d < t->run->plan->ldv; d++) {
+        const float x = spare->o[d];
+        out[d] = isfinite(out[d]) ? out[d] : isfinite(x) ? x * e.by * (1 / AGAIN) + 0.0f : x;
+    }
+}
+
+/* A row that saw nothing has out 0. Adding 0 makes +0 of -0, which depends on what was masked
+   beside the row. */
+void attn__finish_row(attn__tile *t, int64_t h, int64_t row, const attn__state *state, int i,
+                      const attn__state *spare) {
+    const attn__problem *const p = t->run->p;
+    const int ldv = t->run->plan->ldv;
+    const int64_t at = t->seq.q_row + row;
+    const ends e = ends_of(t, h, state, i);
     float *const o = state->o + (int64_t)i * ldv;
-    if (!empty && !nan && t->run->plan->ops->finite(o, ldv)) {
+    if (!e.empty && !e.nan && t->run->plan->ops->finite(o, ldv)) {
         for (int d = 0; d < ldv; d++) {
-            o[d] = o[d] * factor + 0.0f;
+            o[d] = o[d] * e.by + 0.0f;
         }
     } else {
         for (int d = 0; d < ldv; d++) {
-            o[d] = empty ? 0 : nan ? NAN : isfinite(o[d]) ? o[d] * factor + 0.0f : o[d];
+            o[d] = e.empty ? 0 : e.nan ? NAN : isfinite(o[d]) ? o[d] * e.by + 0.0f : o[d];
+        }
+        if (!e.empty && !e.nan) {
+            finish_again(t, h, row, o, spare);
         }
     }
     if (p->lse.type) {
-        attn__set(attn__at(&p->lse, t->seq.qb, h, at), p->lse.type, empty ? sink : top + log(sum));
+        attn__set(attn__at(&p->lse, t->seq.qb, h, at), p->lse.type, e.lse);
     }
     attn__store_rows(&p->o, t->seq.qb, h, at, o, 1);
 }
@@ -157,6 +184,7 @@ static void merge_item(void *arg, int64_t at, int thread) {
     const attn__chunk x = chunk_at(run, chunk);
     attn__tile t;
     attn__tile_open(&t, run, run->plan->queries, thread, x.b);
+    t.hk = x.hk;
     const int tiles = (t.seq.nq + BM - 1) / BM, rows = attn__chunk_rows(&x, t.seq.nq);
     const int from = (int)(at % each) * MERGE_ROWS;
     const int to = from + MERGE_ROWS < rows ? from + MERGE_ROWS : rows;
@@ -169,7 +197,7 @@ static void merge_item(void *arg, int64_t at, int thread) {
             const attn__state more = attn__state_at(run->plan, states_of(run, chunk), e, rows, 0);
             attn__fold_row(run->plan, &all, &more, i);
         }
-        attn__finish_row(&t, h, row, &all, i);
+        attn__finish_row(&t, h, row, &all, i, &t.x.state[0]);
     }
     attn__tile_close(&t);
 }

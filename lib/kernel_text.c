@@ -1433,7 +1433,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "            const attn_stats t = stats_of(p, b, h, seq.q_row + i);\n"
 "            const float part = exp2_fast((sink - t.lse) * (float)LOG2_E);\n"
 "            const float x = -(part * t.c) - lost, to = sum + x;\n"
-"            lost = (to - sum) - x;\n"
+"            lost = to - to == 0 ? (to - sum) - x : 0; /* of an infinite sum nothing is lost */\n"
 "            sum = to;\n"
 "        }\n"
 "    }\n"

@@ -63,13 +63,14 @@ INLINE void four_rows(float d[4][N], float a[4][16], float b[16][N], int depth) 
     memcpy(d, sum, sizeof sum);
 }
 
-/* a + b, rounded as tensor cores do, toward zero (Fasi et al. 2021, section 4). */
+/* a + b, rounded as tensor cores do, toward zero (Fasi et al. 2021, section 4). What passes f32 is
+   infinite: no text says that it stays at the end. */
 INLINE float sum_of(float a, float b) {
     const double sum = (double)a + (double)b;
     float x = (float)sum;
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    bits -= __builtin_fabs((double)x) > __builtin_fabs(sum);
+    bits -= x - x == 0 && __builtin_fabs((double)x) > __builtin_fabs(sum);
     memcpy(&x, &bits, sizeof x);
     return x;
 }

@@ -31,6 +31,13 @@ const listed suite_list[] = {
                                 "variant=\"-3.4e38\""},
     {"scores-past-minus-2^127-16", "dtype=f16 NQ=40 NK=300 D=8 v=1 want=1 "
                                    "variant=\"-3e38 - k * 1e34\""},
+    /* Values near f32's end: the sum before it is divided passes it, the mean does not. */
+    {"values-near-2^128", "NQ=1 NK=3 D=1 v=3e38,3e38,3.1e38 seed=5"},
+    {"values-near-2^128-long", "H=2 HK=1 NQ=70 NK=4500 D=24 sink=1 variant=\"@causal\" v=3e38 "
+                               "seed=5"},
+    {"values-near-2^128-16", "dtype=bf16 NQ=3 NK=300 D=40 dropout=0.25 v=3e38,-3e38,1,2e38 "
+                             "seed=5"},
+    {"dsink-infinite", "dir=bwd sink=1 H=2 NQ=200 NK=20 D=8 plant=inf where=dout seed=3"},
     {"DaoPR978", "B=2 H=2 NQ=8 NK=4 D=16 variant=\"@causal ~ @window 2 0 ~ k > q\" want=0 "
                  "want_lse=-inf"},
     {"flashinfer#4051a", "check=merge parts=3 H=2 NQ=9 NK=12 D=16 variant=\"false\" want=0 "
