@@ -21,16 +21,16 @@ static const struct kind {
     const char *target; /* target.c's name of it */
     int chip;           /* ATTN_EMU's value */
     const attn__emu_family *family;
-    int units, shared; /* SMs or CUs; bytes of shared memory of a block */
+    int units, shared; /* SMs or CUs, below; bytes of shared memory of a block */
 } kinds[] = {
     {"sm_80", 80, &attn__emu_ptx, 108, 163 << 10},
-    {"sm_90a", 90, &attn__emu_ptx, 132, 227 << 10},
+    {"sm_90a", 90, &attn__emu_ptx, 5, 227 << 10}, /* of 132: a block has several items then */
     {"gfx90a", 0x90a, &attn__emu_gcn, 110, 64 << 10}, /* one of the two chips of an MI250X */
     {"gfx942", 0x942, &attn__emu_gcn, 304, 64 << 10},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* Each host thread has up to 256 fibers with a guard page, two mappings a fiber; Linux gives a
+/* Each host thread has up to 512 fibers with a guard page, two mappings a fiber; Linux gives a
    process 65,530 of them. */
 enum { MOST_THREADS = 32 };
 
