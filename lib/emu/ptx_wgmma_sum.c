@@ -86,13 +86,14 @@ INLINE void widen_all(float *to, const uint16_t *from, int n, int bf16) {
     }
 }
 
-/* a += b, toward zero. */
+/* a += b, toward zero; what passes f32 is infinite, as in ptx_mma.c. */
 INLINE void add_to(vec *a, const vec *b) {
     const wide sum = __builtin_convertvector(*a, wide) + __builtin_convertvector(*b, wide);
     const vec near = __builtin_convertvector(sum, vec);
     const wide_bits size = ~(1ull << 63) & (wide_bits) __builtin_convertvector(near, wide);
     const wide_bits past = (wide_bits)((wide)size > (wide)(~(1ull << 63) & (wide_bits)sum));
-    *a = (vec)((bits)near + __builtin_convertvector(past, bits));
+    const bits finite = (bits)(((bits)near & 0x7fffffffu) < 0x7f800000u);
+    *a = (vec)((bits)near + (__builtin_convertvector(past, bits) & finite));
 }
 
 /* b[k][n]; k in the order even, odd. */
