@@ -39,7 +39,12 @@
 #define TILE_LANES 32
 #define ATTN_HAS_CP_ASYNC 1
 #define ATTN_ISA_H "isa/ptx.h"
+#if ATTN_PRODUCER
+#define ATTN_ISA_MORE_H "isa/ptx_sm90.h"
+#define ATTN_ARCH_H "arch/sm90.h"
+#else
 #define ATTN_ARCH_H "arch/sm80.h" /* the 90 takes it, too, under multistage */
+#endif
 #elif ATTN_CHIP == 0x90a
 #define TILE_LANES 64
 #define ATTN_HAS_FLUSHING_MFMA 1 /* 16-bit subnormals count as 0 */
@@ -67,12 +72,14 @@
         body(p);                                                                                   \
     }
 #elif defined(__CUDACC__)
+/* Blocks that an SM must have room for; 0: any. Registers change hands only where that is said. */
+#define ATTN_BLOCKS (ATTN_PRODUCER ? 1 : 0)
 #define DEV static __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #define ROLLED _Pragma("unroll 1")
 #define EXPORT(name, value) extern "C" __device__ const i32 name = value
 #define ATTN_ENTRY(name, body, params)                                                             \
-    extern "C" __global__ void __launch_bounds__(ATTN_THREADS)                                     \
+    extern "C" __global__ void __launch_bounds__(ATTN_THREADS, ATTN_BLOCKS)                        \
         name(const __grid_constant__ params p) {                                                   \
         body(&p);                                                                                  \
     }
@@ -103,5 +110,8 @@
 /* What a compile is told, see core/config.h. */
 #include "core/config.h"
 #include ATTN_ISA_H
+#ifdef ATTN_ISA_MORE_H
+#include ATTN_ISA_MORE_H
+#endif
 
 #endif

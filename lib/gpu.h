@@ -61,6 +61,8 @@ typedef struct attn__driver {
     int (*stream_new)(attn__chip *chip, void **stream);
     void (*stream_free)(attn__chip *chip, void *stream);
     int (*stream_sync)(attn__chip *chip, void *stream);
+    /* `bytes`, a multiple of 4, become 0 in stream order. NULL: there are no counters. */
+    int (*zero)(attn__chip *chip, void *at, uint64_t bytes, void *stream);
     /* A mark in a stream: done when all that was put there before it has ended. NULL where work has
        ended when its call returns. */
     int (*event_new)(attn__chip *chip, void **event);
@@ -96,6 +98,7 @@ typedef struct attn__target {
     int xcds;
     int shared;           /* bytes of shared memory a block may have */
     const struct attn__tile_row *tiles; /* target.h: of forward */
+    const struct attn__tile_row *producer; /* forward's of that schedule; NULL: there is none */
     const struct attn__grad_row *grads; /* of backward */
 } attn__target;
 const attn__target *attn__target_find(const char *name); /* target.c; NULL: there is none */
@@ -108,6 +111,9 @@ typedef struct attn__tile_row attn__tile_row;
 /* Chosen by element type (attn_type), compiled head sizes, and rows that share K and V. */
 attn__tile_size attn__target_tile(const attn__target *target, int type, int d, int dv,
                                   int64_t rows);
+/* The same of the producer schedule; bn 0: the chip does not have it for them. */
+attn__tile_size attn__target_producer(const attn__target *target, int type, int d, int dv,
+                                      int64_t rows);
 /* The next smaller tile, for a variant that would spill; 0: there is none. */
 int attn__tile_smaller(attn__tile_size *tile);
 

@@ -42,6 +42,9 @@ static struct calls {
     int (*memory)(size_t *, int);
     int (*copy)(const copy *, void *);
     int (*set)(void *, int, int);
+    int (*set_words)(uint64_t, unsigned, size_t, void *);
+    int (*encode)(uint64_t *, int, uint32_t, void *, const uint64_t *, const uint64_t *,
+                  const uint32_t *, const uint32_t *, int, int, int, int);
 } cu;
 static attn__vendor cuda;
 static int cuda_version;
@@ -83,6 +86,8 @@ static const attn__entry entries[] = {
     {"cuModuleGetGlobal_v2", &cuda.global},
     {"cuFuncGetAttribute", &cuda.attribute},
     {"cuLaunchKernel", &cuda.launch},
+    {"?cuTensorMapEncodeTiled", &cu.encode},
+    {"cuMemsetD32Async", &cu.set_words},
 };
 
 static const char *error_name(int code) {
@@ -208,5 +213,45 @@ static int cuda_open(const char *name, attn__chip **chip) {
     return attn__native_open(&cuda, name, chip);
 }
 
-const attn__driver attn__cuda = {
-    .name = "cuda", .kind = CUDA, .list = cuda_list, .open = cuda_open, ATTN__NATIVE_MEMBERS};
+static int zero(attn__chip *chip, void *at, uint64_t bytes, void *stream) {
+    ATTN_TRY(attn__native_enter(chip));
+    return attn__native_leave(chip, cu.set_words((uintptr_t)at, 0, (size_t)bytes / 4, stream),
+                              "setting memory to 0");
+}
+
+/* A tensor map: numbers of cuTensorMapEncodeTiled's arguments, zeros outside of the tensor. */
+static int describe_box(attn__chip *chip, const attn__boxes *box, uint64_t word[16]) {
+    enum { F16 = 6, BF16 = 9, SWIZZLE_128 = 3, PROMOTE_256 = 3 };
+    const uint32_t one[4] = {1, 1, 1, 1};
+    uint64_t n[4], st[3];
+    uint32_t size[4];
+    _Alignas(64) uint64_t map[16];
+    (void)chip;
+    if (!cu.encode || (uintptr_t)box->data % 16) {
+        return 0;
+    }
+    for (int i = 0; i < 4; i++) {
+        n[i] = (uint64_t)box->n[i];
+        size[i] = (uint32_t)box->box[i];
+    }
+    for (int i = 0; i < 3; i++) {
+        if (box->n[i + 1] > 1 && (box->st[i] < 0 || box->st[i] % 16 || box->st[i] >> 40)) {
+            return 0;
+        }
+        st[i] = box->n[i + 1] > 1 ? (uint64_t)box->st[i] : 16;
+    }
+    if (cu.encode(map, box->type == ATTN_F16 ? F16 : BF16, 4, (void *)(uintptr_t)box->data, n, st,
+                  size, one, 0, SWIZZLE_128, PROMOTE_256, 0)) {
+        return 0;
+    }
+    memcpy(word, map, sizeof map);
+    return 1;
+}
+
+const attn__driver attn__cuda = {.name = "cuda",
+                                 .kind = CUDA,
+                                 .list = cuda_list,
+                                 .open = cuda_open,
+                                 .describe = describe_box,
+                                 .zero = zero,
+                                 ATTN__NATIVE_MEMBERS};

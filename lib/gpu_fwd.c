@@ -8,14 +8,33 @@
 #include "gpu_kernel.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { FORWARD, COMBINE, CLEAR };
 
 /* A split has so many steps of keys at least; heads are packed into so many rows at most, which are
    counted in 32 bits. */
-enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30 };
+enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, MOST_SPLITS = 1024 };
 
 /* -- How the work is cut ----------------------------------------------------------------------- */
+
+/* Of what a plan wants, the tile: that of the producer schedule where the chip has it, unless the
+   environment variable ATTN_SCHEDULE says multistage. */
+static void choose_tile(const attn__problem *p, const attn__target *target, int64_t rows,
+                        attn__grid *grid) {
+    const int d = attn__compiled_size(p->D), dv = attn__compiled_size(p->DV);
+    const char *const schedule = getenv("ATTN_SCHEDULE");
+    attn__tile_size tile = attn__target_producer(target, p->q.type, d, dv, rows);
+    /* Steps with one scale, steps of whole groups of dropout: core/score.h, core/dropout.h. */
+    const int even = p->drop_threshold > 0 || p->q_scale.type || p->k_scale.type || p->v_scale.type;
+    while (even && tile.bn & (tile.bn - 1)) {
+        attn__tile_smaller(&tile);
+    }
+    const int is_few = p->B * p->H <= INT32_MAX / (1 + p->NQ / 64) / MOST_SPLITS;
+    grid->producer = tile.bn && is_few && !(schedule && strcmp(schedule, "multistage") == 0);
+    grid->tile = grid->producer ? tile : attn__target_tile(target, p->q.type, d, dv, rows);
+}
 
 /* A group's heads share a block's rows where one head would leave most of them empty. */
 static int choose_pack(const attn__problem *p, int rows) {
@@ -42,11 +61,26 @@ static void choose_splits(const attn__problem *p, const attn__target *target, at
 }
 
 static void choose(const attn__problem *p, const attn__target *target, attn__grid *grid) {
-    const int d = attn__compiled_size(p->D), dv = attn__compiled_size(p->DV);
-    const attn__tile_size most = attn__target_tile(target, p->q.type, d, dv, INT64_MAX);
-    grid->pack = choose_pack(p, most.bm);
-    grid->tile = attn__target_tile(target, p->q.type, d, dv, p->NQ * grid->pack);
+    choose_tile(p, target, INT64_MAX, grid);
+    grid->pack = choose_pack(p, grid->tile.bm);
+    choose_tile(p, target, p->NQ * grid->pack, grid);
     grid->xcds = target->xcds;
+}
+
+/* Heads whose K and V the second cache holds together go side by side. Where items differ in length
+   and there is much to do, blocks ask a counter for them: it costs a launch before. */
+enum { CACHED = 17 << 20, COUNTER = 256 };
+static void choose_order(const attn_plan *plan, attn__grid *grid) {
+    const attn__problem *const p = &plan->problem;
+    const double work = 2.0 * (double)(p->B * p->H * p->NQ) * (double)(p->NK * (p->D + p->DV));
+    const int64_t bytes = p->NK * (p->D + p->DV) * attn__type_bytes(p->q.type);
+    const int64_t near = CACHED / (bytes + 1) * (grid->pack > 1 ? 1 : p->H / p->HK);
+    const int differ = attn__has_mask(p->variant) || p->block_m > 0 || p->has_q_used ||
+                       p->has_k_used || p->q_packed || p->k_packed;
+    if (grid->producer && differ && work > 2e11 && plan->device->driver->zero) {
+        grid->counter = COUNTER;
+        grid->near = near < 1 ? 1 : near > 1024 ? 1024 : (int)near;
+    }
 }
 
 /* -- Plan -------------------------------------------------------------------------------------- */
@@ -63,7 +97,10 @@ static int compile_tile(const attn_plan *plan, attn__job *job, attn__kernel *k) 
     attn__define_sizes(job, p, attn__compiled_size(p->D), attn__compiled_size(p->DV),
                        &k->grid.tile);
     attn__define_features(job, p, attn__variant_words(&p->variant->graph, word));
-    k->threads = k->grid.tile.warps * job->target->lanes;
+    if (k->grid.producer) {
+        attn__job_define(job, "ATTN_PRODUCER", 1);
+    }
+    k->threads = (k->grid.tile.warps + (k->grid.producer ? 4 : 0)) * job->target->lanes;
     return attn__kernel_get_variant(plan, job, k, "attn_fwd", "attn_fwd_shared");
 }
 
@@ -73,8 +110,7 @@ static int compile(const attn_plan *plan, attn__job *job, attn__kernel *k) {
     const attn__problem *const p = &plan->problem;
     int status = compile_tile(plan, job, k);
     if (status == ATTN_DEVICE) {
-        k->grid.tile = attn__target_tile(job->target, p->q.type, attn__compiled_size(p->D),
-                                         attn__compiled_size(p->DV), INT64_MAX);
+        choose_tile(p, job->target, INT64_MAX, &k->grid);
         status = compile_tile(plan, job, k);
     }
     ATTN_TRY(status);
@@ -99,6 +135,7 @@ int attn__forward_plan(attn_plan *plan, attn__job *job) {
     choose(p, job->target, grid);
     ATTN_TRY(compile(plan, job, &kernel[FORWARD]));
     choose_splits(p, job->target, grid);
+    choose_order(plan, grid);
     plan->workspace = attn__part_bytes(p, grid);
     if (grid->splits > 1) {
         ATTN_TRY(attn__kernel_alone(plan, job, &kernel[COMBINE], "attn_combine.hip",
@@ -108,9 +145,10 @@ int attn__forward_plan(attn_plan *plan, attn__job *job) {
         ATTN_TRY(attn__kernel_alone(plan, job, &kernel[CLEAR], "attn_clear.hip", "attn_clear",
                                     ATTN__ALONE_WARPS));
     }
-    snprintf(plan->kernel, sizeof plan->kernel, "%s %s %dx%d of %dx%d pack %d splits %d",
-             job->target->name, attn__type_name(p->q.type), grid->tile.bm, grid->tile.bn,
-             attn__compiled_size(p->D), attn__compiled_size(p->DV), grid->pack, grid->splits);
+    snprintf(plan->kernel, sizeof plan->kernel, "%s%s %s %dx%d of %dx%d pack %d splits %d",
+             job->target->name, grid->producer ? " producer" : "",
+             attn__type_name(p->q.type), grid->tile.bm, grid->tile.bn, attn__compiled_size(p->D),
+             attn__compiled_size(p->DV), grid->pack, grid->splits);
     return ATTN_OK;
 }
 
@@ -124,7 +162,16 @@ int attn__forward_run(const attn_plan *of, const attn__problem *p, char *workspa
         ATTN_TRY(attn__launch_rows(of, &kernel[CLEAR], p->o.n[0] * p->H * p->TQ, &params, bytes,
                                    stream));
     }
-    if (params.items) {
+    if (params.items && kernel[FORWARD].grid.producer) {
+        const attn_device *const d = of->device;
+        const int64_t units = d->driver->target(d->chip)->units;
+        attn__params_maps(&params, d, p, &kernel[FORWARD].grid);
+        if (kernel[FORWARD].grid.counter) {
+            ATTN_TRY(d->driver->zero(d->chip, workspace, sizeof(u32), stream));
+        }
+        ATTN_TRY(attn__launch(of, &kernel[FORWARD], params.items < units ? params.items : units,
+                              &params, bytes, stream));
+    } else if (params.items) {
         ATTN_TRY(attn__launch_items(of, &kernel[FORWARD], &params, bytes, stream));
     }
     if (kernel[COMBINE].code) {

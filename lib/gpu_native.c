@@ -16,8 +16,9 @@ int attn__native_entries(const char *maker, const char *path, const attn__entry 
         return 0;
     }
     for (size_t i = 0; i < n; i++) {
-        void *const f = dlsym(library, entry[i].symbol);
-        if (!f) {
+        const int may_lack = entry[i].symbol[0] == '?';
+        void *const f = dlsym(library, entry[i].symbol + may_lack);
+        if (!f && !may_lack) {
             snprintf(missing, capacity, "the %s driver is too old: %.80s has no %s", maker, path,
                      entry[i].symbol);
             return 0;

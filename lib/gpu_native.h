@@ -60,7 +60,7 @@ typedef struct attn__vendor {
     char missing[192]; /* "" where devices can be asked for */
 } attn__vendor;
 
-/* A library's entry and where its address goes. */
+/* A library's entry and where its address goes; with a ? before it an older one may lack it. */
 typedef struct attn__entry {
     const char *symbol;
     void *at;

@@ -105,10 +105,41 @@ static void fill_grid(attn_params *a, const attn__problem *p, const attn__grid *
     a->split_keys = grid->split_keys;
     a->items = p->B * (p->H / grid->pack) * a->q_tiles * grid->splits;
     a->xcds = grid->xcds;
+    a->near = grid->near ? grid->near : 1;
+    a->counter = grid->counter ? (u64)(uintptr_t)part : 0;
+    part += grid->counter;
     if (grid->splits > 1) {
         a->part_o = (u64)(uintptr_t)part;
         a->part_lse = a->part_o + (u64)(grid->splits * rows * p->DV) * sizeof(float);
     }
+}
+
+/* Axes: columns, heads, rows, batch entries. What stands still has no axis; packed rows are heads
+   of a row one after the other, then the next row. */
+static int fill_map(tensor_map *map, const attn_device *device, const attn__view *t,
+                    const attn_rows *r, int pack, int rows) {
+    attn__boxes box = {.type = t->type, .data = t->data};
+    const int64_t n[4] = {t->n[3], r->h ? t->n[1] : 1, t->n[2], r->b ? t->n[0] : 1};
+    const int64_t st[3] = {r->h, r->n, r->b};
+    const int32_t size[4] = {64, pack, rows / pack, 1};
+    uint64_t word[16];
+    memcpy(box.n, n, sizeof n);
+    memcpy(box.st, st, sizeof st);
+    memcpy(box.box, size, sizeof size);
+    if (rows % pack || (pack > 1 && !r->h) || (t->n[2] > 1 && !r->n) || !device->driver->describe ||
+        !device->driver->describe(device->chip, &box, word)) {
+        return 0;
+    }
+    memcpy(map->w, word, sizeof word);
+    return 1;
+}
+
+void attn__params_maps(attn_params *a, const attn_device *device, const attn__problem *p,
+                       const attn__grid *grid) {
+    const attn__tile_size *const tile = &grid->tile;
+    a->flags |= fill_map(&a->map[0], device, &p->q, &a->q, grid->pack, tile->bm) ? ATTN_P_MAP_Q : 0;
+    a->flags |= fill_map(&a->map[1], device, &p->k, &a->k, 1, tile->bn) ? ATTN_P_MAP_K : 0;
+    a->flags |= fill_map(&a->map[2], device, &p->v, &a->v, 1, tile->bn) ? ATTN_P_MAP_V : 0;
 }
 
 void attn__words_fill(const attn_graph *g, const attn__bound *bound, i64 *word) {
@@ -147,6 +178,7 @@ size_t attn__params_fill(attn_params *params, const attn__problem *p, const attn
 
 uint64_t attn__part_bytes(const attn__problem *p, const attn__grid *grid) {
     const uint64_t rows = (uint64_t)(p->B * p->H * p->NQ);
-    return grid->splits > 1 ? (uint64_t)grid->splits * rows * (uint64_t)(p->DV + 1) * sizeof(float)
-                            : 0;
+    return (uint64_t)grid->counter +
+           (grid->splits > 1 ? (uint64_t)grid->splits * rows * (uint64_t)(p->DV + 1) * sizeof(float)
+                             : 0);
 }

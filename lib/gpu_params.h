@@ -10,16 +10,19 @@
 #include "gpu_text.h"
 
 /* Most words that a launch carries: parameters have at most 4,096 bytes. */
-#define ATTN_WORDS 400
+#define ATTN_WORDS 352
 #include "../hip_kernels/core/params.h"
 
 /* How a plan cuts the work; decided by gpu_fwd.c, gpu_bwd.c. */
 typedef struct attn__grid {
     attn__tile_size tile;
+    int producer;   /* 1: the schedule of that name */
     int pack;       /* 1, or H / HK: a group's heads share the rows of a block */
     int splits;     /* parts of the keys, each a work item; 1: none */
     int split_keys; /* keys of a part: a multiple of tile.bn */
     int xcds;
+    int near;       /* heads of a section: work.h */
+    int counter;    /* bytes of the workspace before the partial results: a counter, or 0 */
 } attn__grid;
 
 static inline int64_t attn__ceil_div(int64_t n, int64_t by) {
@@ -33,6 +36,9 @@ i32 attn__type_number(int type); /* the kernels' number of an element type: core
 /* part: the workspace, for splits > 1. Returns the bytes of params that count. */
 size_t attn__params_fill(attn_params *params, const attn__problem *p, const attn__grid *grid,
                          char *part);
+/* Boxes of q, k, v for the producer schedule, and the flags that say which there are. */
+void attn__params_maps(attn_params *params, const attn_device *device, const attn__problem *p,
+                       const attn__grid *grid);
 /* The words of what a variant reads; score.h's order. */
 void attn__words_fill(const attn_graph *g, const attn__bound *bound, i64 *word);
 /* Bytes of the partial results in the workspace: o, then lse. */

@@ -39,6 +39,24 @@ attn__tile_size attn__target_tile(const attn__target *target, int type, int d, i
     return for_rows(row->tile, rows);
 }
 
+attn__tile_size attn__target_producer(const attn__target *target, int type, int d, int dv,
+                                      int64_t rows) {
+    const attn__tile_size none = {0};
+    const attn__tile_row *row = target->producer;
+    if (!row || attn__type_bytes(type) != row->bytes) {
+        return none;
+    }
+    while (row->size < (d > dv ? d : dv)) {
+        row++;
+    }
+    attn__tile_size tile = row->tile;
+    while (tile.bm > 64 && rows <= tile.bm - 64) { /* groups of 4 warps and 64 rows */
+        tile.bm -= 64;
+        tile.warps -= 4;
+    }
+    return tile;
+}
+
 attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows) {
     const struct attn__grad_row *row = target->grads;
     while (row->bytes != attn__type_bytes(type) || row->size < d) {
@@ -51,6 +69,10 @@ attn__grad_size attn__target_grad(const attn__target *target, int type, int d, i
 
 int attn__tile_smaller(attn__tile_size *tile) {
     const int smaller = tile->bn > 32; /* core/config.h has no smaller step */
-    tile->bn /= smaller ? 2 : 1;
+    int half = 32;
+    while (half * 2 < tile->bn) {
+        half *= 2;
+    }
+    tile->bn = smaller ? half : tile->bn;
     return smaller;
 }

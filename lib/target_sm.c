@@ -18,6 +18,15 @@ static const attn__tile_row sm90_tiles[] = {
     {4, 64, {64, 32, 4, 2}},  {4, 128, {64, 32, 4, 2}},  {4, 256, {64, 16, 4, 1}},
 };
 
+/* The producer schedule: 64 rows a group of warps. Shared memory has q once or twice, and K and V
+   stages times, rows of 64 columns each: (bm + stages * bn) * D * 2 bytes and as much again. */
+static const attn__tile_row sm90_producer[] = {
+    {2, 64, {128, 176, 8, 2}},
+    {2, 128, {128, 128, 8, 2}},
+    {2, 192, {128, 96, 8, 2}},
+    {2, 256, {128, 80, 8, 2}},
+};
+
 /* Backward: rows, whose warps keep 16 each, and steps of bn. Two tiles of rows and, stages times,
    two of steps: 2 (bm + stages * bn) * D * bytes. */
 static const attn__grad_row sm_grads[] = {
@@ -40,4 +49,5 @@ const attn__target attn__sm90a = {.name = "sm_90a",
                                   .xcds = 1,
                                   .shared = 227 << 10,
                                   .tiles = sm90_tiles,
+                                  .producer = sm90_producer,
                                   .grads = sm_grads};

@@ -217,7 +217,7 @@ typedef struct work {
     const function *function; /* NULL: a copy */
     int *event;               /* or not NULL: a mark, which is reached */
     unsigned blocks, threads, shared;
-    _Alignas(16) unsigned char params[PARAMS];
+    _Alignas(64) unsigned char params[PARAMS];
     uint64_t to, from;
     size_t bytes;
 } work;
@@ -554,7 +554,7 @@ static int call_launch(const char *name, const void *handle, const unsigned grid
         (int)shared > f->allowed) {
         return INVALID;
     }
-    const size_t bytes = emulator ? emulator->params : 256;
+    const size_t bytes = emulator ? emulator->params : 512;
     work w = {.stream = stream, .function = f, .blocks = grid[0], .threads = block[0],
               .shared = shared};
     memcpy(w.params, params[0], bytes < PARAMS ? bytes : PARAMS);

@@ -121,19 +121,19 @@ plant k-of-wrong-stage sched/multistage.h \
     's/ring_load(&hold_k, RING_K, stage,/ring_load(\&hold_k, RING_K, before,/' emu:sm_80
 plant k-block-twice sched/multistage.h \
     's/block_row(block\[STAGES\], &from.k)/block_row(block[0], \&from.k)/'
-plant mask-of-first-block-only sched/multistage.h 's/if (!(block & 1))/if (block == 0)/'
-plant dropout-of-other-keys sched/multistage.h \
+plant mask-of-first-block-only core/weights.h 's/if (!(block & 1))/if (block == 0)/'
+plant dropout-of-other-keys core/weights.h \
     's/dropout_seed(p), k0, s)/dropout_seed(p), k0 + 2, s)/'
 
 # Of softmax and what is around it.
 plant dropped-rescale core/softmax.h \
-    's/o->x\[r\]\[c\] \*= fade\[r\]/o->x[r][c] *= fade[r] > 0 ? 1 : 0/'
-plant sum-not-rescaled core/softmax.h 's/t->l\[r\] \*= fade\[r\];//'
+    's/o->x\[r\]\[c\] \*= f->by\[r\]/o->x[r][c] *= f->by[r] > 0 ? 1 : 0/'
+plant sum-not-rescaled core/softmax.h 's/t->l\[r\] \*= f->by\[r\];//'
 plant vote-of-one-row core/softmax.h 's/moved |= move;/moved = move;/' emu:sm_80
 plant trouble-overlooked core/epilogue.h \
     's/wild |= (u32)(w->row0/wild |= (u32)(w->row0 > 0 \&\& w->row0/'
 plant odd-column-lost core/epilogue.h 's/if (d + 1 < cols) {/if (d + 2 < cols) {/'
-plant last-row-lost core/epilogue.h 's/if (at >= w->rows ||/if (at >= w->rows - 1 ||/'
+plant last-row-lost core/epilogue.h 's/live = at < w->rows \&\&/live = at < w->rows - 1 \&\&/'
 plant range-cut core/range.h 's/(w->k_end + ATTN_BN - 1) \/ ATTN_BN/w->k_end \/ ATTN_BN/'
 plant full-past-the-end core/range.h 's/past <= w->k_end ? 2 : 1/past <= w->k_end + 1 ? 2 : 1/'
 plant second-ballot core/range.h 's/warp_ballot(class_ == 2)/warp_ballot(class_ >= 1)/'
@@ -142,13 +142,13 @@ plant philox-round core/dropout.h 's/round < 7/round < 6/'
 
 # Of a chip's fragments. Rows past the end that are not zeroed are masked, and NaN in them is
 # what the careful loop undoes: no result shows them, and they are no fault here.
-plant lane-swapped arch/sm80.h 's/lane_id() % 4 \* 2;/(lane_id() % 4 ^ 1) * 2;/' emu:sm_80
-plant row-swapped arch/sm80.h 's/r % 2 \* 8 + lane_id() \/ 4/(r + 1) % 2 * 8 + lane_id() \/ 4/' \
+plant lane-swapped arch/sm.h 's/lane_id() % 4 \* 2;/(lane_id() % 4 ^ 1) * 2;/' emu:sm_80
+plant row-swapped arch/sm.h 's/r % 2 \* 8 + lane_id() \/ 4/(r + 1) % 2 * 8 + lane_id() \/ 4/' \
     emu:sm_80
-plant row-max-of-two-lanes arch/sm80.h 's/return max_nan(x, lane_xor(x, 2))/return x/' emu:sm_80
+plant row-max-of-two-lanes arch/sm.h 's/return max_nan(x, lane_xor(x, 2))/return x/' emu:sm_80
 plant no-commit arch/sm80.h 's/^    cp_async_commit();//' emu:sm_80
 plant no-wait arch/sm80.h 's/case 2: cp_async_wait(2)/case 2: cp_async_wait(6)/' emu:sm_80
-plant chunk-past-the-row arch/sm80.h 's/n < 0 ? 0 : n > CHUNK/n < -CHUNK ? 0 : n > -1000/' emu:sm_80
+plant chunk-past-the-row arch/sm.h 's/n < 0 ? 0 : n > CHUNK/n < -CHUNK ? 0 : n > -1000/' emu:sm_80
 plant swizzle-of-readers arch/sm80.h 's/chunks % 8 == 0 ? 8 : 4/4/' emu:sm_80
 plant stage-size arch/sm80.h \
     's/STAGE_K = ATTN_BN \* CHUNKS_K \* 16/STAGE_K = ATTN_BN * CHUNKS_K * 8/' \

@@ -14,10 +14,10 @@
 #ifndef ATTN_SM80_H
 #define ATTN_SM80_H
 
+#include "arch/sm.h"
+
 enum {
-    WARP_ROWS = ATTN_BM / ATTN_WARPS,
     M_TILES = WARP_ROWS / 16,              /* 16 rows each */
-    CHUNK = 16 / ATTN_BYTES,               /* elements of a chunk */
     CHUNKS_K = ATTN_D / CHUNK,             /* of a row of q or k */
     CHUNKS_V = ATTN_DV / CHUNK,            /* of a row of v */
     SHARED_Q = 0,                          /* bytes from the block's first */
@@ -30,32 +30,6 @@ enum {
 #define ATTN_SHARED_BYTES                                                                          \
     (((1 + ATTN_BACKWARD) * ATTN_BM * ATTN_D + ATTN_STAGES * ATTN_BN * (ATTN_D + ATTN_DV)) *       \
      ATTN_BYTES)
-
-#define TILE_ROWS         (2 * (ATTN_BM / ATTN_WARPS / 16))
-#define TILE_COLS(n)      ((n) / 4)
-#define TILE_P_SCALE      1.0f
-#define TILE_DROP_CALLS   1
-#define TILE_DROP_CALL(c) 0
-
-#include "core/tile_sums.h"
-
-DEV int tile_row(int r) {
-    return thread_id() / TILE_LANES * WARP_ROWS + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
-}
-DEV int tile_col(int c) {
-    return c / 2 * 8 + c % 2 + lane_id() % 4 * 2;
-}
-
-/* -- Across lanes ------------------------------------------------------------------------------ */
-
-DEV float row_max(float x) {
-    x = max_nan(x, lane_xor(x, 1));
-    return max_nan(x, lane_xor(x, 2));
-}
-DEV float row_sum(float x) {
-    x += lane_xor(x, 1);
-    return x + lane_xor(x, 2);
-}
 
 /* -- The ring ---------------------------------------------------------------------------------- */
 
@@ -84,12 +58,6 @@ DEV u32 chunk_after(u32 at, int further, int chunks) {
     return (at ^ (u32)(further % group * 16)) + (u32)(further / group * group * 16);
 }
 
-/* Elements of chunk c of a row of `from`. */
-DEV int chunk_elements(const tile_rows *from, u32 c) {
-    const int n = from->cols - (int)c * CHUNK;
-    return n < 0 ? 0 : n > CHUNK ? CHUNK : n;
-}
-
 /* Rows that are all there, to shared memory at `to`. Of a row `across` threads take neighbouring
    chunks, then those `across` further on; each stays in its column, so that its addresses follow
    one another. */
@@ -108,21 +76,6 @@ DEV void ring_fast(u32 to, const tile_rows *from, int row, u32 rows, u32 chunks)
             source += (u64)(step * from->n);
         }
     }
-}
-
-/* n elements from device memory, the rest of the chunk 0. */
-DEV b128 load_elements(u64 from, int n) {
-    b128 x = {{0, 0, 0, 0}};
-    UNROLL for (int e = 0; e < CHUNK; e++) {
-        if (e < n) {
-#if ATTN_TYPE == ATTN_F32
-            x.w[e] = load_u32(from + (u64)e * 4);
-#else
-            x.w[e / 2] |= load_u16(from + (u64)e * 2) << e % 2 * 16;
-#endif
-        }
-    }
-    return x;
 }
 
 /* Any rows: past the end, of any alignment; packed: row r / pack of head r % pack. */

@@ -28,7 +28,7 @@
 #ifndef ATTN_BN /* keys of a step: 32, 64 or 128; f32 by arch/sm80.h also 16 */
 #error "ATTN_BN"
 #endif
-#ifndef ATTN_WARPS /* warps (waves) of a block */
+#ifndef ATTN_WARPS /* warps (waves) of a block that multiply */
 #error "ATTN_WARPS"
 #endif
 #ifndef ATTN_STAGES /* K and V tiles that shared memory holds each: 1, 2, ... */
@@ -51,6 +51,9 @@
 #ifndef ATTN_HAS_SCALES /* q_scale, k_scale, v_scale */
 #define ATTN_HAS_SCALES 0
 #endif
+#ifndef ATTN_PRODUCER /* 1: sched/producer.h, of sm_90a and 16-bit types; ATTN_BM is 64 a group */
+#define ATTN_PRODUCER 0
+#endif
 /* Backward, attn_bwd.hip: rows of a block are queries (0) or keys (1), its steps the other; which
    sums it has: 1 dq or dk, 2 dv, 3 dk and dv. D and DV are compiled as the larger one. */
 #ifndef ATTN_BACKWARD
@@ -69,7 +72,7 @@
 #define ATTN_WORDS 1
 #endif
 
-#define ATTN_THREADS (ATTN_WARPS * TILE_LANES)
+#define ATTN_THREADS ((ATTN_WARPS + 4 * ATTN_PRODUCER) * TILE_LANES)
 #define ATTN_BYTES (ATTN_TYPE == ATTN_F32 ? 4 : 2)
 
 #endif

@@ -24,6 +24,9 @@ typedef struct attn_rows { /* [batch][head][row][element] */
 #define ATTN_P_VEC_DOUT 32u
 #define ATTN_P_VEC_TO 64u
 #define ATTN_P_VEC_TO_V 128u
+#define ATTN_P_MAP_Q 256u  /* map[0] is there */
+#define ATTN_P_MAP_K 512u
+#define ATTN_P_MAP_V 1024u
 
 /* Of backward alone. A launch of attn_bwd.hip has one or two results: of query rows dq, of key rows
    dk and dv. */
@@ -39,6 +42,9 @@ typedef struct attn_back {
 } attn_back;
 
 typedef struct attn_params {
+    /* Boxes of the tiles of q, k, v: axes are columns, heads, rows, batch entries; a stride of 0
+       has no axis. For the producer schedule, where flags say so. */
+    tensor_map map[3];
     attn_rows q, k, v, o, lse;         /* packed: b is 0 */
     attn_rows q_scale, k_scale, v_scale; /* f32; data 0: 1. n: from one 128 rows to the next */
     attn_rows counts, indices;         /* i32 block lists; n: from one row block to the next */
@@ -51,6 +57,7 @@ typedef struct attn_params {
     u64 part_o, part_lse;              /* f32 [split][B][H][NQ][DV] and [split][B][H][NQ] */
     i64 items;                         /* work items in all */
     i64 first;                         /* number of this launch's block 0 (work.h) */
+    u64 counter;                       /* producer: a u32 of this launch, 0 before it; or 0 */
     i64 TQ, TK;                        /* rows of q and of k in memory (packed: all) */
     i64 i0, k0, nq_all, nk_all;        /* origins; totals, 0: the used length */
     i32 B, H, HK, NQ, NK, D, DV;       /* NQ, NK: longest sequence */
@@ -61,6 +68,7 @@ typedef struct attn_params {
     i32 o_type;                        /* ATTN_F16, ATTN_BF16, ATTN_F32 */
     i32 b0, h0, nh, hk, batch;         /* origins; leaves nh, hk, batch */
     i32 xcds;                          /* chiplets that items are dealt to; 1 elsewhere */
+    i32 near;                          /* heads of a section (work.h) */
     i32 block_m, block_n, block_most;  /* block lists */
     u32 flags;
     u32 drop_threshold, drop_offset;   /* keep iff u16 >= threshold */

@@ -50,43 +50,56 @@ DEV float softmax_top(float top, float factor) {
     return top == MINUS_INF ? top : max_num(top * factor, float_of(0xff7fffffu));
 }
 
-/* m follows the scores; o and l are brought to the new m. */
-DEV void softmax_move(const tile_s *s, attn_soft *t, tile_o *o, float factor) {
-    float fade[TILE_ROWS];
-    int moved = 0;
+/* What a row of o is to be multiplied by, as m or the unit moved; 0 in moved: by 1, all of them. */
+typedef struct soft_fade {
+    float by[TILE_ROWS];
+    int moved;
+} soft_fade;
+
+/* m follows the scores, l is brought to the new m; o is left to softmax_fade. */
+DEV void softmax_move(const tile_s *s, attn_soft *t, soft_fade *f, float factor) {
+    f->moved = 0;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        float top = s->x[r][0];
-        UNROLL for (int c = 1; c < TILE_COLS(ATTN_BN); c++) {
-            top = max_num(top, s->x[r][c]);
+        float even = s->x[r][0], odd = s->x[r][1]; /* two chains: each waits for itself */
+        UNROLL for (int c = 2; c < TILE_COLS(ATTN_BN); c += 2) {
+            even = max_num(even, s->x[r][c]);
+            odd = max_num(odd, s->x[r][c + 1]);
         }
-        top = softmax_top(row_max(top), factor);
+        const float top = softmax_top(row_max(max_num(even, odd)), factor);
         const int move = !(top <= t->m[r] + SOFTMAX_SLACK);
-        fade[r] = move ? exp2_fast(t->m[r] - top) : 1.0f;
+        f->by[r] = move ? exp2_fast(t->m[r] - top) : 1.0f;
         t->m[r] = move ? top : t->m[r];
-        moved |= move;
+        f->moved |= move;
     }
-    if (warp_any(moved)) {
+    if (warp_any(f->moved)) {
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            t->l[r] *= fade[r];
+            t->l[r] *= f->by[r];
+        }
+    }
+}
+
+/* o is brought to the new m; not while a product adds to it. */
+DEV void softmax_fade(tile_o *o, const soft_fade *f) {
+    if (warp_any(f->moved)) {
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
-                o->x[r][c] *= fade[r];
+                o->x[r][c] *= f->by[r];
             }
         }
     }
 }
 
 /* Scores become p, not rounded. */
-DEV void softmax_step(tile_s *s, attn_soft *t, tile_o *o, float factor) {
-    softmax_move(s, t, o, factor);
+DEV void softmax_p(tile_s *s, attn_soft *t, float factor) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const float base = t->m[r] == MINUS_INF ? 0.0f : t->m[r];
-        float sum = 0;
+        float sum[2] = {0, 0};
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
             const float p = exp2_fast(fma_f32(s->x[r][c], factor, -base));
             s->x[r][c] = p;
-            sum += p;
+            sum[c % 2] += p;
         }
-        t->l[r] += sum;
+        t->l[r] += sum[0] + sum[1];
     }
 }
 
@@ -95,26 +108,17 @@ DEV void softmax_step(tile_s *s, attn_soft *t, tile_o *o, float factor) {
 DEV float softmax_inverse(u32 x) {
     return float_of(0x7f000000u - x);
 }
-/* o is brought to units of the block; x: v_scale of each row, becomes v_scale / unit. */
-DEV void softmax_unit(float *x, attn_soft *t, tile_o *o) {
-    float fade[TILE_ROWS];
-    int moved = 0;
+/* The unit of the block, to which f brings o; x: v_scale of each row, becomes v_scale / unit. */
+DEV void softmax_unit(float *x, attn_soft *t, soft_fade *f) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const u32 power = bits_of(x[r]) & 0x7f800000u, range = 32u << 23;
         const u32 above = (power < 0x7e000000u ? power : 0x7e000000u) + 0x00800000u;
         t->most[r] = above > t->most[r] ? above : t->most[r];
         const u32 unit = above + range > t->most[r] ? above : t->most[r] - range;
-        fade[r] = float_of(t->unit[r]) * softmax_inverse(unit);
-        moved |= unit != t->unit[r];
+        f->by[r] *= float_of(t->unit[r]) * softmax_inverse(unit);
+        f->moved |= unit != t->unit[r];
         t->unit[r] = unit;
         x[r] *= softmax_inverse(unit);
-    }
-    if (warp_any(moved)) {
-        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
-                o->x[r][c] *= fade[r];
-            }
-        }
     }
 }
 #endif
@@ -131,8 +135,8 @@ DEV float softmax_unit_of(const attn_soft *t, int r) {
 
 /* p is multiplied by what its key's v is scaled by, and by the chip's own factor. */
 DEV void softmax_weigh(const attn_params *p, const attn_item *w, i32 k0, tile_s *s, attn_soft *t,
-                       tile_o *o) {
-    (void)t, (void)o;
+                       soft_fade *f) {
+    (void)t, (void)f;
     if (ATTN_HAS_SCALES || TILE_P_SCALE != 1.0f) {
         float weight[TILE_ROWS];
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
@@ -140,7 +144,7 @@ DEV void softmax_weigh(const attn_params *p, const attn_item *w, i32 k0, tile_s 
             weight[r] = score_v_scale(p, w, h, k0);
         }
 #if SOFTMAX_UNITS
-        softmax_unit(weight, t, o);
+        softmax_unit(weight, t, f);
 #endif
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {

@@ -40,6 +40,9 @@
                       and divides
        TILE_O_SCALE   what tile_pv multiplies o by besides, where it is not 1; core/ divides
 
+       TILE_TURNS     1: void tile_turn(u32 w[4]): of four chunks of 8 columns, 16 bits each, the
+                      lanes of a row have a word each, in order; then a whole chunk each, in order
+
    -- Dropout ----------------------------------------------------------------------------------
        TILE_DROP_CALLS     calls of the generator (dropout.h) whose keys a lane holds, for each row
                            and group of 32 keys
@@ -96,8 +99,7 @@ typedef struct tile_rows {
 #define TILE_O_SCALE 1.0f
 #endif
 #if !defined(TILE_ROWS) || !defined(TILE_COLS) || !defined(TILE_P_SCALE) ||                       \
-    !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) || !defined(RING_HOLDS) ||               \
-    !defined(ATTN_SHARED_BYTES)
+    !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) || !defined(ATTN_SHARED_BYTES)
 #error "the arch header lacks a TILE_ name or ATTN_SHARED_BYTES"
 #endif
 

@@ -2,9 +2,10 @@
 
    Who calls it: attn_fwd.hip, attn_bwd.hip. A work item is (batch entry, head, row block, split);
    a head is a key head where rows are keys or a group is packed into them, else a query head.
-   Items are numbered
+   Heads of all batch entries are cut into sections of `near` (the last one may be smaller); items
+   are numbered
 
-       ((b * heads + head) * q_tiles + row block, last first) * splits + split
+       ((section * q_tiles + row block, last first) * near + head in the section) * splits + split
 
    so blocks that run at the same time share K and V in the second cache, and where a mask lets
    later rows see more keys the long ones begin first; keys as rows go from first to last. Blocks b,
@@ -24,23 +25,39 @@ typedef struct attn_item {
     i32 k_begin, k_end;  /* keys of the split */
 } attn_item;
 
-/* Of a block's number; 0: nothing to do. */
-DEV int work_item(const attn_params *p, i64 number, attn_item *w) {
-    const i64 n = number % p->xcds * ((p->items + p->xcds - 1) / p->xcds) + number / p->xcds;
-    if (n >= p->items) {
+/* Numbers of items. Where a group with few registers asks for them there are fewer than 2^31. */
+#if ATTN_PRODUCER
+typedef i32 work_number;
+#else
+typedef i64 work_number;
+#endif
+
+/* Batch entry, heads, split of a block's number, and in row0 its row block; 0: there is none. */
+DEV int work_place(const attn_params *p, work_number number, attn_item *w) {
+    const work_number items = (work_number)p->items;
+    const work_number n = number % p->xcds * ((items + p->xcds - 1) / p->xcds) + number / p->xcds;
+    if (n >= items) {
         return 0;
     }
     const int of_group = ATTN_KEY_ROWS || p->pack > 1;
-    const i64 heads = of_group ? p->HK : p->H;
-    const i64 block = n / p->splits, bh = block / p->q_tiles, b = bh / heads;
-    const i32 head = (i32)(bh - b * heads), tile = (i32)(block - bh * p->q_tiles);
+    const work_number heads = of_group ? p->HK : p->H, block = n / p->splits;
+    const work_number section = block / ((work_number)p->near * p->q_tiles);
+    const work_number first = section * p->near, left = p->B * heads - first;
+    const work_number near = left < p->near ? left : p->near, in = block - first * p->q_tiles;
+    const i32 tile = (i32)(in / near);
+    const work_number bh = first + (in - tile * near), b = bh / heads;
+    const i32 head = (i32)(bh - b * heads);
     w->split = (i32)(n - block * p->splits);
     w->b = (i32)b;
     w->h = of_group ? head * p->group : head;
     w->hk = of_group ? head : head / p->group;
-    w->seq = seq_of(p, b);
-    w->rows = ATTN_KEY_ROWS ? w->seq.nk : w->seq.nq * p->pack;
     w->row0 = (ATTN_KEY_ROWS ? tile : p->q_tiles - 1 - tile) * ATTN_BM;
+    return 1;
+}
+
+/* Rows and keys, from the place and its sequence. */
+DEV void work_rows(const attn_params *p, attn_item *w) {
+    w->rows = ATTN_KEY_ROWS ? w->seq.nk : w->seq.nq * p->pack;
     w->k_begin = 0;
     w->k_end = w->seq.nk;
     if (p->splits > 1) {
@@ -48,6 +65,15 @@ DEV int work_item(const attn_params *p, i64 number, attn_item *w) {
         w->k_begin = begin < w->seq.nk ? (i32)begin : w->seq.nk;
         w->k_end = end < w->seq.nk ? (i32)end : w->seq.nk;
     }
+}
+
+/* Of a block's number; 0: nothing to do. */
+DEV int work_item(const attn_params *p, work_number number, attn_item *w) {
+    if (!work_place(p, number, w)) {
+        return 0;
+    }
+    w->seq = seq_of(p, w->b);
+    work_rows(p, w);
     return w->row0 < w->rows;
 }
 

@@ -28,6 +28,9 @@ DEV void named_arrive(int id, int threads) {
    9.7.13.4 fence.proxy.async */
 DEV void proxy_fence(void) { ISA_ASM("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/* The number in device memory, which is one more then, as one act. 9.7.13.5 atom */
+DEV u32 atomic_next_u32(u64 at) { return atomicAdd((u32 *)at, 1u); }
+
 /* -- mbarrier, 9.7.13.15 ----------------------------------------------------------------------- */
 /* 8 bytes of shared memory. A phase ends when `count` arrivals and all expected bytes have come;
    the first one has parity 0. */

@@ -26,8 +26,7 @@
 #ifndef ATTN_MULTISTAGE_H
 #define ATTN_MULTISTAGE_H
 
-#include "core/dropout.h"
-#include "core/softmax.h"
+#include "core/weights.h"
 #include "sched/sources.h"
 
 enum { STAGES = ATTN_STAGES, FLYING = 2 * ATTN_STAGES - 2 };
@@ -67,23 +66,6 @@ DEV void multistage_begin(const tile_sources *from, const i32 *block, i32 row0, 
     tile_q_of(q, &hold_q, 0);
 }
 
-/* Products of a block become p, as the second product wants it. */
-DEV void multistage_p(const attn_params *p, const attn_item *w, i32 block, int raw, float factor,
-                      tile_s *s, attn_soft *t, tile_o *o, tile_p *pp) {
-    const i32 k0 = (block >> 1) * ATTN_BN;
-    if (!(block & 1)) {
-        score_tile(p, w, k0, raw, 1, s);
-    } else if (!raw) {
-        score_tile(p, w, k0, 0, 0, s);
-    }
-    softmax_step(s, t, o, factor);
-#if ATTN_HAS_DROPOUT
-    dropout_tile(p, w, dropout_seed(p), k0, s);
-#endif
-    softmax_weigh(p, w, k0, s, t, o);
-    tile_p_of(pp, s);
-}
-
 DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile_o *o) {
     const tile_sources from = sources_of(p, w);
     const float factor = score_factor(p);
@@ -104,6 +86,7 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
     while (block[0] >= 0) {
         tile_s s;
         tile_p pp;
+        soft_fade fade;
         ring_wait(FLYING);
         ring_sync(); /* A */
         ring_load(&hold_v, RING_V, before, &from.v, block_row(block[STAGES - 1], &from.v));
@@ -112,7 +95,8 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
         ring_wait(FLYING);
         ring_sync(); /* B */
         ring_load(&hold_k, RING_K, stage, &from.k, block_row(block[STAGES], &from.k));
-        multistage_p(p, w, block[0], raw, factor, &s, t, o, &pp);
+        weights_of(p, w, block[0], raw, factor, &s, t, o, &fade);
+        tile_p_of(&pp, &s);
         tile_pv(o, &pp, RING_V, stage);
         ring_land(&hold_k, RING_K, stage);
         UNROLL for (int j = 0; j < STAGES; j++) {

@@ -213,6 +213,12 @@ static int emu_launch(attn__chip *chip, attn__module *module, const char *kernel
     return status;
 }
 
+static int emu_zero(attn__chip *chip, void *at, uint64_t bytes, void *stream) {
+    (void)chip, (void)stream;
+    memset(at, 0, bytes);
+    return ATTN_OK;
+}
+
 static int emu_describe(attn__chip *chip, const attn__boxes *box, uint64_t word[16]) {
     return chip->kind->chip == 90 && attn__ptx_describe(box, word);
 }
@@ -237,4 +243,5 @@ const attn__driver attn__emu = {
     .number = emu_number,
     .launch = emu_launch,
     .describe = emu_describe,
+    .zero = emu_zero,
 };

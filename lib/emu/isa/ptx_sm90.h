@@ -15,6 +15,10 @@ DEV void named_sync(int id, int threads) { EMU_PTX->named_sync(id, threads); }
 DEV void named_arrive(int id, int threads) { EMU_PTX->named_arrive(id, threads); }
 DEV void proxy_fence(void) { EMU_PTX->proxy_fence(); }
 
+DEV u32 atomic_next_u32(u64 at) {
+    return __atomic_fetch_add((u32 *)(unsigned long)at, 1u, __ATOMIC_RELAXED);
+}
+
 /* -- mbarrier ---------------------------------------------------------------------------------- */
 DEV void mbarrier_init(u32 at, int count) { EMU_PTX->mbarrier_init(at, count); }
 DEV void mbarrier_init_fence(void) { EMU_PTX->mbarrier_init_fence(); }

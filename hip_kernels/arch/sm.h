@@ -1,0 +1,77 @@
+/* sm.h: what the products of all NVIDIA chips have in common: who holds what, and chunks of rows.
+
+   Who includes it: sm80.h, sm90.h. A warp's tile is 16 rows high, once or twice; g = lane / 4 and
+   t = lane % 4: a lane has rows g and g + 8 of each, and of 8 columns 2t and 2t + 1. */
+#ifndef ATTN_SM_H
+#define ATTN_SM_H
+
+enum {
+    WARP_ROWS = ATTN_BM / ATTN_WARPS,
+    CHUNK = 16 / ATTN_BYTES /* elements of 16 bytes */
+};
+
+#define TILE_ROWS         (2 * (ATTN_BM / ATTN_WARPS / 16))
+#define TILE_COLS(n)      ((n) / 4)
+#define TILE_P_SCALE      1.0f
+#define TILE_DROP_CALLS   1
+#define TILE_DROP_CALL(c) 0
+
+#include "core/tile_sums.h"
+
+DEV int tile_row(int r) {
+    return thread_id() / TILE_LANES * WARP_ROWS + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
+}
+DEV int tile_col(int c) {
+    return c / 2 * 8 + c % 2 + lane_id() % 4 * 2;
+}
+
+/* -- Across lanes ------------------------------------------------------------------------------ */
+
+DEV float row_max(float x) {
+    x = max_nan(x, lane_xor(x, 1));
+    return max_nan(x, lane_xor(x, 2));
+}
+DEV float row_sum(float x) {
+    x += lane_xor(x, 1);
+    return x + lane_xor(x, 2);
+}
+
+/* Of four chunks of 8 columns a lane has word t each; turned: all four words of chunk t. */
+#define TILE_TURNS 1
+DEV void tile_turn(u32 w[4]) {
+    const int t = lane_id() % 4;
+    UNROLL for (int d = 1; d <= 2; d *= 2) {
+        UNROLL for (int j = 0; j < 4; j++) {
+            if (!(j & d)) {
+                const u32 got = bits_of(lane_xor(float_of(t & d ? w[j] : w[j | d]), d));
+                w[j] = t & d ? got : w[j];
+                w[j | d] = t & d ? w[j | d] : got;
+            }
+        }
+    }
+}
+
+/* -- Chunks ------------------------------------------------------------------------------------ */
+
+/* Elements of chunk c of a row of `from`. */
+DEV int chunk_elements(const tile_rows *from, u32 c) {
+    const int n = from->cols - (int)c * CHUNK;
+    return n < 0 ? 0 : n > CHUNK ? CHUNK : n;
+}
+
+/* n elements from device memory, the rest of the chunk 0. */
+DEV b128 load_elements(u64 from, int n) {
+    b128 x = {{0, 0, 0, 0}};
+    UNROLL for (int e = 0; e < CHUNK; e++) {
+        if (e < n) {
+#if ATTN_TYPE == ATTN_F32
+            x.w[e] = load_u32(from + (u64)e * 4);
+#else
+            x.w[e / 2] |= load_u16(from + (u64)e * 2) << e % 2 * 16;
+#endif
+        }
+    }
+    return x;
+}
+
+#endif
