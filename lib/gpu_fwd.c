@@ -14,8 +14,8 @@
 enum { FORWARD, COMBINE, CLEAR };
 
 /* A split has so many steps of keys at least; heads are packed into so many rows at most, which are
-   counted in 32 bits. */
-enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, MOST_SPLITS = 1024 };
+   counted in 32 bits; sequences with so many rows have a tile for plain attention. */
+enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, MOST_SPLITS = 1024, PLAIN_ROWS = 2048 };
 
 /* -- How the work is cut ----------------------------------------------------------------------- */
 
@@ -25,9 +25,12 @@ static void choose_tile(const attn__problem *p, const attn__target *target, int6
                         attn__grid *grid) {
     const int d = attn__compiled_size(p->D), dv = attn__compiled_size(p->DV);
     const char *const schedule = getenv("ATTN_SCHEDULE");
-    attn__tile_size tile = attn__target_producer(target, p->q.type, d, dv, rows);
     /* Steps with one scale, steps of whole groups of dropout: core/score.h, core/dropout.h. */
     const int even = p->drop_threshold > 0 || p->q_scale.type || p->k_scale.type || p->v_scale.type;
+    const int plain = !even && p->block_m == 0 && p->NQ >= PLAIN_ROWS &&
+                      !(p->flags & ATTN_BATCH_INVARIANT) && !attn__has_score(p->variant) &&
+                      !attn__has_mask(p->variant);
+    attn__tile_size tile = attn__target_producer(target, p->q.type, d, dv, rows, plain);
     while (even && tile.bn & (tile.bn - 1)) {
         attn__tile_smaller(&tile);
     }

@@ -40,9 +40,9 @@ attn__tile_size attn__target_tile(const attn__target *target, int type, int d, i
 }
 
 attn__tile_size attn__target_producer(const attn__target *target, int type, int d, int dv,
-                                      int64_t rows) {
+                                      int64_t rows, int plain) {
     const attn__tile_size none = {0};
-    const attn__tile_row *row = target->producer;
+    const attn__tile_row *row = plain ? target->plain : target->producer;
     if (!row || attn__type_bytes(type) != row->bytes) {
         return none;
     }

@@ -21,8 +21,14 @@ static const attn__tile_row sm90_tiles[] = {
 /* The producer schedule: 64 rows a group of warps. Shared memory has q once or twice, and K and V
    stages times, rows of 64 columns each: (bm + stages * bn) * D * 2 bytes and as much again. */
 static const attn__tile_row sm90_producer[] = {
-    {2, 64, {128, 176, 8, 2}},
+    {2, 64, {192, 128, 12, 2}},
     {2, 128, {128, 128, 8, 2}},
+    {2, 192, {128, 96, 8, 2}},
+    {2, 256, {128, 80, 8, 2}},
+};
+static const attn__tile_row sm90_plain[] = {
+    {2, 64, {192, 128, 12, 2}},
+    {2, 128, {192, 80, 12, 2}},
     {2, 192, {128, 96, 8, 2}},
     {2, 256, {128, 80, 8, 2}},
 };
@@ -50,4 +56,5 @@ const attn__target attn__sm90a = {.name = "sm_90a",
                                   .shared = 227 << 10,
                                   .tiles = sm90_tiles,
                                   .producer = sm90_producer,
+                                  .plain = sm90_plain,
                                   .grads = sm_grads};

@@ -40,8 +40,9 @@ enum {
     SHARED_FULL = SHARED_V + STAGES * STAGE_V, /* barriers: of q, of K, of V */
     BARRIERS = STAGES_Q + 2 * STAGES,
     SHARED_FREE = SHARED_FULL + BARRIERS * 8,
-    SHARED_LAND = SHARED_FREE + BARRIERS * 8, /* the barrier of a load that is mended */
-    SHARED_BLOCK = SHARED_LAND + 8,           /* a word a place of K */
+    SHARED_LAND = SHARED_FREE + BARRIERS * 8, /* barrier of loads that are mended, and its parity */
+    SHARED_ROUND = SHARED_LAND + 12,          /* of items */
+    SHARED_BLOCK = SHARED_LAND + 16,          /* a word a place of K */
     ITEM_BYTES = 80,
     ITEMS = 4, /* more than places of q: an item is read after its place is free */
     SHARED_KIND = SHARED_BLOCK + STAGES * 4, /* a word an item */
@@ -106,6 +107,7 @@ DEV void ring_begin(int loaders) {
             mbarrier_init((u32)(SHARED_FREE + 8 * n), ATTN_WARPS);
         }
         mbarrier_init(SHARED_LAND, 1);
+        shared_store_u32(SHARED_LAND + 8, 0);
         mbarrier_init_fence();
     }
     block_sync();
@@ -147,9 +149,24 @@ DEV void ring_put(int what, u32 to, u32 r, u32 c, u64 from, int n, int vec) {
     const u32 place = to + (c / 8 * (u32)ring_height(what) + r) * 128 + (c ^ r) % 8 * 16;
     if (vec && n) {
         shared_store_b128(place, load_b128(from));
-    } else {
-        shared_store_b128(place, load_elements(from, n));
+        return;
     }
+    ROLLED for (int e = 0; e < CHUNK; e += 2) {
+        const u32 low = e < n ? load_u16(from + (u64)e * 2) : 0;
+        const u32 high = e + 1 < n ? load_u16(from + (u64)e * 2 + 2) : 0;
+        shared_store_u32(place + (u32)e * 2, low | high << 16);
+    }
+}
+
+/* By one warp: a load for this barrier has landed. */
+DEV void ring_wait_land(void) {
+    const u32 parity = shared_load_u32(SHARED_LAND + 8);
+    mbarrier_wait(SHARED_LAND, parity);
+    warp_sync();
+    if (lane_id() == 0) {
+        shared_store_u32(SHARED_LAND + 8, parity ^ 1);
+    }
+    warp_sync();
 }
 
 /* Coordinates of a place's first element, in the axes of its map. */
@@ -163,28 +180,6 @@ DEV void ring_boxes(int what, u32 to, u32 barrier, const tensor_map *map, const 
     mbarrier_expect(barrier, groups * bytes);
     for (int g = 0; g < groups; g++) {
         tensor_load_4d(to + (u32)(g * bytes), map, barrier, g * 64, at->head, at->row, at->batch);
-    }
-}
-
-/* -- The baton --------------------------------------------------------------------------------- */
-
-/* Groups begin their products in turn, so that one multiplies while another does softmax. */
-#ifndef ATTN_BATON
-#define ATTN_BATON 0
-#endif
-DEV void baton_pass(int group) {
-    if (ATTN_BATON && GROUPS > 1) {
-        named_arrive(1 + (group + 1) % GROUPS, 256);
-    }
-}
-DEV void baton_wait(int group) {
-    if (ATTN_BATON && GROUPS > 1) {
-        named_sync(1 + group, 256);
-    }
-}
-DEV void baton_begin(int group) {
-    if (group == GROUPS - 1) {
-        baton_pass(group);
     }
 }
 

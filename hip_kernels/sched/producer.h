@@ -35,7 +35,8 @@ enum {
     ITEM_NQ = 12, /* nq, nk, nq_all, nk_all */
     ITEM_ROWS = 16,
     ITEM_BEGIN_K,
-    ITEM_END_K
+    ITEM_END_K,
+    ITEM_BEHIND /* rows of others follow the last key in memory */
 };
 
 DEV u32 item_at(int slot) {
@@ -90,12 +91,11 @@ DEV int producer_loaders(const attn_params *p) {
    wanted. */
 typedef struct producer_loads {
     u32 items, blocks; /* told so far; blocks of K loaded */
-    u32 land;
     int loaders;
 } producer_loads;
 
 DEV int load_slot(const producer_loads *l) {
-    return (int)(l->items % ITEMS);
+    return (int)(forget(l->items) % ITEMS); /* not kept in registers */
 }
 DEV i32 load_word(const producer_loads *l, int word) {
     return item_word(load_slot(l), word);
@@ -139,18 +139,18 @@ DEV void load_boxes(producer_loads *l, const attn_params *p, int what, const rin
                     i32 row) {
     const u32 to = stage_at(what, t->stage), full = SHARED_FULL + barrier_of(what, t->stage);
     const attn_rows *const tensor = load_tensor(p, what);
-    const i32 rows = load_word(l, ITEM_END_K) - row;
-    const int mended = what == RING_V && rows < ATTN_BN && load_row(l, what) + row + rows < p->TK;
+    const i32 rows = what == RING_V ? load_word(l, ITEM_END_K) - row : ATTN_BN;
+    const int mended = rows < ATTN_BN && load_word(l, ITEM_BEHIND);
     if (lane_id() == 0) {
         ring_box at;
         at.head = tensor->h ? load_head(l, what) : 0;
         at.batch = tensor->b ? load_word(l, ITEM_B) : 0;
-        at.row = (i32)load_row(l, what) + (what == RING_Q ? work_row(p, row) : row);
+        at.row = load_word(l, what == RING_Q ? ITEM_Q_ROW : ITEM_K_ROW) +
+                 (what == RING_Q ? work_row(p, row) : row);
         ring_boxes(what, to, mended ? SHARED_LAND : full, &p->map[what], &at);
     }
     if (mended) {
-        mbarrier_wait(SHARED_LAND, l->land);
-        l->land ^= 1;
+        ring_wait_land();
         load_rows(l, p, what, t, row, rows, 1);
         ring_arrive(what, t);
     }
@@ -184,7 +184,7 @@ DEV void load(producer_loads *l, const attn_params *p, int what, const ring_turn
 
 /* With q's place, or in its turn, the item is told. */
 DEV void load_q(producer_loads *l, const attn_params *p, u32 kind) {
-    const ring_turn t = ring_turn_of(l->items, STAGES_Q);
+    const ring_turn t = ring_turn_of(forget(l->items), STAGES_Q);
     ring_wait_free(RING_Q, &t);
     if (load_is_first()) {
         item_tell_kind(load_slot(l), kind);
@@ -199,7 +199,7 @@ DEV void load_q(producer_loads *l, const attn_params *p, u32 kind) {
 /* Returns the next block. Told: this one as range_next has it, doubled, plus 1 if it is the item's
    last. */
 DEV i32 load_k(producer_loads *l, const attn_params *p, attn_range *it, i32 block) {
-    const ring_turn t = ring_turn_of(l->blocks, STAGES);
+    const ring_turn t = ring_turn_of(forget(l->blocks), STAGES);
     const i32 next = load_next(l, p, it, 0);
     ring_wait_free(RING_K, &t);
     if (load_is_first()) {
@@ -211,7 +211,7 @@ DEV i32 load_k(producer_loads *l, const attn_params *p, attn_range *it, i32 bloc
 }
 /* V of the block whose K was loaded `ago` loads ago. */
 DEV void load_v(producer_loads *l, const attn_params *p, i32 block, u32 ago) {
-    const ring_turn t = ring_turn_of(l->blocks - ago, STAGES);
+    const ring_turn t = ring_turn_of(forget(l->blocks) - ago, STAGES);
     ring_wait_free(RING_V, &t);
     load(l, p, RING_V, &t, (block >> 1) * ATTN_BN);
 }
@@ -255,12 +255,12 @@ DEV void load_tell(const attn_params *p, u32 number, int slot) {
     item_tell(at + 32, (u32)q, (u32)(q >> 32), (u32)k, (u32)(k >> 32));
     item_tell(at + 48, (u32)w.seq.nq, (u32)w.seq.nk, (u32)w.seq.nq_all, (u32)w.seq.nk_all);
     work_rows(p, &w);
-    item_tell(at + 64, (u32)w.rows, (u32)w.k_begin, (u32)w.k_end, 0);
+    item_tell(at + 64, (u32)w.rows, (u32)w.k_begin, (u32)w.k_end, w.seq.k_row + w.k_end < p->TK);
 }
 
 /* Number of a block's item: of the first round its own, then what the counter says. Without one,
    every second round goes in the other direction, so that where items get shorter in their order
-   all blocks have as much to do. */
+   all blocks have as much to do. Behind the last item there are none in later rounds either. */
 DEV u32 load_number(const attn_params *p, u32 round) {
     const u32 grid = (u32)grid_size(), block = (u32)block_id();
     if (p->counter && round > 0) {
@@ -268,28 +268,27 @@ DEV u32 load_number(const attn_params *p, u32 round) {
     }
     return round * grid + (round & 1 ? grid - 1 - block : block);
 }
-DEV int load_more(const attn_params *p, u32 round) {
-    return p->counter || round * (u32)grid_size() < (u32)p->items;
-}
 
 DEV void producer_load(const attn_params *p) {
-    producer_loads l = {0, 0, 0, producer_loaders(p)};
-    u32 next = load_is_first() ? load_number(p, 0) : 0; /* asked for an item ahead */
+    producer_loads l = {0, 0, producer_loaders(p)};
     if (warp_id() - ATTN_WARPS >= l.loaders) {
         return;
     }
-    ROLLED for (u32 round = 0; load_more(p, round); round++) {
+    if (load_is_first()) {
+        shared_store_u32(SHARED_ROUND, 0);
+    }
+    ROLLED for (;;) {
         if (load_is_first()) {
-            const u32 number = next;
-            next = load_number(p, round + 1);
-            load_tell(p, number, load_slot(&l));
+            const u32 round = shared_load_u32(SHARED_ROUND);
+            shared_store_u32(SHARED_ROUND, round + 1);
+            load_tell(p, load_number(p, round), load_slot(&l));
         }
         named_sync(GROUPS + 1, l.loaders * TILE_LANES);
-        const i32 row0 = load_word(&l, ITEM_ROW0), rows = load_word(&l, ITEM_ROWS);
-        if (rows < 0 && p->counter) {
+        const i32 rows = load_word(&l, ITEM_ROWS);
+        if (rows < 0) {
             break;
         }
-        if (row0 < rows) {
+        if (load_word(&l, ITEM_ROW0) < rows) {
             load_item(&l, p);
             l.items++;
         }
@@ -336,11 +335,9 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
         ring_wait_full(RING_K, &at->k);
         tile_pin_o(o);
         tile_pin_p(&pp);
-        baton_wait(group);
         tile_qk(&s, group, at->q.stage, at->k.stage);
         ring_wait_full(RING_V, &at->v);
         tile_pv(o, &pp, at->v.stage);
-        baton_pass(group);
         told = block_told(&at->k);
         tile_wait(1);
         tile_pin_s(&s);
@@ -370,7 +367,6 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
 
 DEV void producer_multiply(const attn_params *p) {
     const int group = group_id();
-    baton_begin(group);
     producer_turns at = {{0, 0}, {0, 0}, {0, 0}, 0};
     ROLLED for (;;) {
         attn_item w;
