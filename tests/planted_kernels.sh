@@ -60,6 +60,15 @@ backward=(
     'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=q'
     'dir=bwd H=2 NQ=9 NK=17 D=8 variant="s + t[i][k] * c" caps="t:f32:9x17:normal c=3"'
 )
+
+# Of the producer schedule: several items a block, all ways to load, more blocks than stages.
+# shellcheck disable=SC2034
+producer=(
+    'dtype=f16 H=3 NQ=200 NK=700 D=64 seed=1'
+    'dtype=bf16 H=2 NQ=150 NK=500 D=128 seed=2 variant="@causal"'
+    'dtype=f16 H=2 NQ=140 NK=600 D=24 seed=4 lk=odd lo=odd'
+    'dtype=bf16 B=3 H=2 D=40 seed=5 packed=both qlens=5,70,0 klens=9,330,64 spare=20 ends=nan'
+)
 set=cases # the list that is judged by
 
 # judge PROGRAM DEVICE: 0 if all cases pass; otherwise what was seen is in $work/out.
@@ -72,8 +81,9 @@ judge() {
 }
 
 suite "$work/right" || exit 2
-for set in backward cases; do
-    for device in $devices emu:sm_80 emu:gfx90a emu:gfx942; do
+for set in backward producer cases; do
+    for device in $devices emu:sm_80 emu:sm_90a emu:gfx90a emu:gfx942; do
+        [ $set != producer ] || [ "$device" = emu:sm_90a ] || continue
         judge "$work/right" "$device" && continue
         echo "without a fault $device fails:"
         tail -n 5 "$work/out"
@@ -181,6 +191,48 @@ plant back-rows-turned arch/gfx9_ring.h \
     's/chunk_at(quad \* 4 + e, col/chunk_at(quad * 4 + (e ^ 1), col/' emu:gfx942
 plant back-even-sum core/grad.h 's/t->sum\[i\] = warp_sum(t->sum\[i\]);//'
 plant back-exponent core/exact.h 's/ << from % 8;/ << from % 4;/'
+
+# Of the producer schedule.
+set=producer
+prod() { # prod NAME FILE SCRIPT
+    plant "prod-$1" "$2" "$3" emu:sm_90a
+}
+prod full-wait arch/sm90.h 's/mbarrier_wait(SHARED_FULL + .*, t->parity);/(void)t;/'
+prod free-wait arch/sm90.h 's/mbarrier_wait(SHARED_FREE + .*, t->parity ^ 1);/(void)t;/'
+prod free-parity arch/sm90.h 's/t->parity ^ 1);/t->parity);/'
+prod parity-stays arch/sm90.h 's/t->parity ^= 1;//'
+prod parity-of-loads arch/sm90.h 's/n \/ stages & 1}/n \& 1}/'
+prod count-free arch/sm90.h \
+    's/(SHARED_FREE + 8 \* n), ATTN_WARPS)/(SHARED_FREE + 8 * n), ATTN_WARPS - 1)/'
+prod count-full arch/sm90.h \
+    's/(SHARED_FULL + 8 \* n), loaders)/(SHARED_FULL + 8 * n), loaders + 1)/'
+prod no-init-fence arch/sm90.h 's/mbarrier_init_fence();//'
+prod bytes arch/sm90.h \
+    's/mbarrier_expect(barrier, groups \* bytes)/mbarrier_expect(barrier, bytes)/'
+prod box-place arch/sm90.h 's/to + (u32)(g \* bytes), map/to, map/'
+prod box-columns arch/sm90.h 's/barrier, g \* 64, at->head/barrier, 0, at->head/'
+prod chunk-moved arch/sm90.h 's/(c ^ r) % 8 \* 16/c % 8 * 16/'
+prod stride arch/sm90.h 's/stage_at(RING_K, stage_k), 0, 1024)/stage_at(RING_K, stage_k), 0, 512)/'
+prod leading arch/sm90.h 's/ATTN_BN \* 128, 1024)/ATTN_BN * 64, 1024)/'
+prod step-of-k arch/sm90.h 's/d % 4 \* 32) \/ 16), d > 0)/d % 2 * 32) \/ 16), d > 0)/'
+prod stage-of-k arch/sm90.h 's/stage_at(RING_K, stage_k), 0/stage_at(RING_K, stage_q), 0/'
+prod rows-of-group arch/sm90.h 's/(u32)(group \* 64 \* 128)/(u32)(group * 32 * 128)/'
+prod sum-goes-on arch/sm90.h 's/, d > 0);/, 1);/'
+prod product-fence arch/sm90.h 's/wgmma_fence();//'
+prod product-commit arch/sm90.h 's/wgmma_commit();//'
+prod registers arch/sm90.h 's/regs_less(56)/regs_less(64)/'
+prod free-by-lanes arch/sm90.h \
+    '/This warp has read the place/,/^}/s/if (lane_id() == 0)/if (lane_id() <= 1)/'
+prod message-of-item arch/sm90.h 's/ITEMS = 4,/ITEMS = 1,/'
+prod proxy-fence sched/producer.h 's/proxy_fence();//'
+prod wait-for-s sched/producer.h 's/tile_wait(1);//'
+prod wait-for-o sched/producer.h 's/tile_wait(0);//'
+prod p-early sched/producer.h \
+    's/tile_wait(1);/tile_wait(1); tile_p_of(\&pp, \&s);/'
+prod fade-early sched/producer.h \
+    's/^\( *\)told = block_told/\1softmax_fade(o, \&fade); told = block_told/'
+prod free-early sched/producer.h 's/tile_wait(1);/ring_free(RING_V, \&at->v); tile_wait(1);/'
+prod v-of-next sched/producer.h 's/load_v(l, p, block, 2)/load_v(l, p, next, 2)/'
 
 echo "$caught passed, $missed failed"
 [ "$missed" -eq 0 ]
