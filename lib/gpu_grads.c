@@ -84,7 +84,7 @@ int attn__grads_of(attn__gpu_grads *to, const attn_plan *plan) {
                                   (long long)(most_bytes / EXACT_BYTES));
             }
             to->at[i] = to->bytes;
-            to->bytes += (uint64_t)n * EXACT_BYTES;
+            to->bytes += ((uint64_t)n * EXACT_BYTES + 255) / 256 * 256;
         }
         if (to->text.how[i]) {
             to->text.word[i] = to->words;

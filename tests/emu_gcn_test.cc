@@ -424,8 +424,8 @@ ATTN_ENTRY(mfma, mfma_body, args)
 
 // in[2l]: offset in the buffer at in; in[2l + 1]: added to the buffer's address.
 DEV void buffer_body(const args *p) {
-    const b128 x = buffer_load_b128(p->in + IN(1, 2), IN(0, 2));
-    const b64 y = buffer_load_b64(p->in + IN(1, 2), IN(0, 2));
+    const b128 x = buffer_load_b128(p->in + IN(1, 2), 1024, IN(0, 2));
+    const b64 y = buffer_load_b64(p->in + IN(1, 2), 1024, IN(0, 2));
     OUT(x.w[3] + y.w[1]);
 }
 ATTN_ENTRY(buffer, buffer_body, args)
@@ -574,14 +574,20 @@ TEST_CASE("a kernel's loads from a buffer") {
     CHECK(chip_942().chip.last().load_bytes == 32 * (16 + 8) + 64 * 4 * 4);
 
     words wrong = in, to(64);
-    wrong[20] = 0x7ffffff4; // 12 bytes before the end
+    wrong[20] = 1024 - 12;
     CHECK(code.launch("buffer", {emu::Code::at(wrong), emu::Code::at(to), 128}, 1, 64) < 0);
-    CHECK(std::string(attn_error()).find("thread 10 loads 16 bytes at 0x7ffffff4") !=
+    CHECK(std::string(attn_error()).find("thread 10 loads 16 bytes at 0x3f4 of a buffer of 1024 bytes") !=
           std::string::npos);
     wrong = in;
     wrong[21] = 16;
     CHECK(code.launch("buffer", {emu::Code::at(wrong), emu::Code::at(to), 128}, 1, 64) < 0);
-    CHECK(std::string(attn_error()).find("thread 10 loads from a buffer at") != std::string::npos);
+    CHECK(std::string(attn_error()).find("thread 10 loads from a buffer of 1024 bytes at") !=
+          std::string::npos);
+    in[2 * 62] = 1024; // the first byte behind it, and farther
+    in[2 * 60] = 0xfffffff0;
+    const words behind = code.run("buffer", in, 64, 64);
+    CHECK(behind[62] == 0);
+    CHECK(behind[60] == 0);
 }
 
 TEST_CASE("shared memory's banks") {

@@ -102,55 +102,54 @@ local function blocks_of(list)
     return blocks
 end
 
--- The blocks from which `latch` is reached without passing `head`.
-local function body_of(blocks, before, head, latch)
-    local body, todo = {[head] = true, [latch] = true}, {latch}
-    local matrix = blocks[head].matrix + (latch ~= head and blocks[latch].matrix or 0)
+-- The blocks that `step` reaches from those of `todo` without passing `wall`.
+local function reached(step, todo, wall)
+    local found = {}
+    for _, k in ipairs(todo) do found[k] = true end
     while #todo > 0 do
-        local b = table.remove(todo)
-        for _, a in ipairs(b ~= head and before[b] or {}) do
-            if not body[a] then
-                body[a] = true
-                matrix = matrix + blocks[a].matrix
-                todo[#todo + 1] = a
+        for _, n in ipairs(step(table.remove(todo))) do
+            if not found[n] and n ~= wall then
+                found[n] = true
+                todo[#todo + 1] = n
             end
         end
     end
-    return body, matrix
+    return found
 end
 
+-- The natural loop with most products: blocks from which `head` is gone back to, where no way from
+-- the entry leads to them but by `head`.
 local function main_loop(blocks)
     local before, best = {}, {matrix = 0}
     for k in ipairs(blocks) do before[k] = {} end
     for k, b in ipairs(blocks) do
         for _, n in ipairs(b.next) do table.insert(before[n], k) end
     end
-    for latch, b in ipairs(blocks) do
-        for _, head in ipairs(b.next) do
-            if head <= latch then
-                local body, matrix = body_of(blocks, before, head, latch)
-                if matrix > best.matrix then
-                    best = {matrix = matrix, body = body, head = head, latch = latch}
-                end
-            end
+    for head in ipairs(blocks) do
+        local around = head == 1 and {} or
+            reached(function(k) return blocks[k].next end, {1}, head)
+        local latches, matrix = {}, 0
+        for _, k in ipairs(before[head]) do
+            if not around[k] then latches[#latches + 1] = k end
         end
+        local body = reached(function(k) return k == head and {} or before[k] end, latches)
+        for k in pairs(body) do matrix = matrix + blocks[k].matrix end
+        if matrix > best.matrix then best = {matrix = matrix, body = body, head = head} end
     end
     return best
 end
 
--- The heaviest path from the loop's head to its end.
+-- The heaviest path from the loop's head back to it.
 local function path_of(blocks, loop)
     local best, follow, busy = {}, {}, {}
     local function walk(k)
-        if k == loop.latch then return blocks[k].weight end
         if best[k] then return best[k] end
         busy[k] = true
         local most = -math.huge
         for _, n in ipairs(blocks[k].next) do
-            if loop.body[n] and n ~= loop.head and not busy[n] then
-                local w = walk(n)
-                if w > most then most, follow[k] = w, n end
-            end
+            local w = n == loop.head and 0 or
+                loop.body[n] and not busy[n] and walk(n) or -math.huge
+            if w > most then most, follow[k] = w, n end
         end
         busy[k] = nil
         best[k] = most + blocks[k].weight
@@ -158,10 +157,10 @@ local function path_of(blocks, loop)
     end
     walk(loop.head)
     local path, k = {}, loop.head
-    while k do
+    repeat
         path[#path + 1] = k
-        k = k ~= loop.latch and follow[k] or nil
-    end
+        k = follow[k]
+    until k == loop.head
     return path
 end
 

@@ -83,38 +83,40 @@ DEV piece piece_of(int what, int n) {
     return x;
 }
 
-/* `words` words at `at` of the buffer. */
-DEV void load_wide(u32 *w, int words, u64 buffer, u32 at) {
+/* `words` words at `at` of the buffer of `bytes`. */
+DEV void load_wide(u32 *w, int words, u64 buffer, u32 bytes, u32 at) {
     if (words == 4) {
-        const b128 x = buffer_load_b128(buffer, at);
+        const b128 x = buffer_load_b128(buffer, bytes, at);
         UNROLL
         for (int i = 0; i < 4; i++) {
             w[i] = x.w[i];
         }
     } else {
-        const b64 x = buffer_load_b64(buffer, at);
+        const b64 x = buffer_load_b64(buffer, bytes, at);
         w[0] = x.w[0];
         w[1] = x.w[1];
     }
 }
 
-/* Rows may be read 16 bytes at a time, at offsets of 31 bits. */
+/* Rows may be read 16 bytes at a time and follow one another, at offsets of 31 bits: then a tile is
+   a buffer, and what lies behind its last row is 0 without a look. */
 DEV int rows_wide(const tile_rows *from) {
-    return from->vec && (u64)from->n <= (1u << 30) / ATTN_BN;
+    return from->vec && from->n >= from->cols * ATTN_BYTES && from->n <= (1 << 30) / ATTN_BN;
 }
 
 DEV void load_kv(ring_hold *h, int what, const tile_rows *from, int row) {
     const u64 first = from->data + (u64)(row * from->n);
-    const int words = PIECE_WORDS(what);
+    const int words = PIECE_WORDS(what), left = from->rows - row;
     h->from = *from;
     h->row = row;
     if (rows_wide(from)) {
+        const u32 bytes = (u32)(left < 0 ? 0 : left < ATTN_BN ? left : ATTN_BN) * (u32)from->n;
         UNROLL
         for (int n = 0; n < PIECES(what); n++) {
             const piece x = piece_of(what, n);
             const u32 at = (u32)x.row * (u32)from->n + (u32)(x.col * ATTN_BYTES);
-            const int seen = x.taken && row + x.row < from->rows && x.col < from->cols;
-            load_wide(h->w + n * words, words, first, seen ? at : BUFFER_NOWHERE);
+            const int seen = x.taken && x.col < from->cols;
+            load_wide(h->w + n * words, words, first, bytes, seen ? at : BUFFER_NOWHERE);
         }
     }
 }

@@ -94,10 +94,12 @@ DEV void softmax_p(tile_s *s, attn_soft *t, float factor) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const float base = t->m[r] == MINUS_INF ? 0.0f : t->m[r];
         float sum[2] = {0, 0};
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-            const float p = exp2_fast(fma_f32(s->x[r][c], factor, -base));
-            s->x[r][c] = p;
-            sum[c % 2] += p;
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c += 2) {
+            float *const p = s->x[r] + c;
+            fma_two(p, factor, -base);
+            p[0] = exp2_fast(p[0]);
+            p[1] = exp2_fast(p[1]);
+            add_two(sum, p);
         }
         t->l[r] += sum[0] + sum[1];
     }

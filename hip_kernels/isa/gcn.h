@@ -85,6 +85,21 @@ DEV u64 warp_ballot(int x) {
 DEV float fma_f32(float a, float b, float c) {
     return __builtin_fmaf(a, b, c);
 }
+typedef float isa_f32x2 __attribute__((ext_vector_type(2)));
+/* x = x a + b of both. v_pk_fma_f32 */
+DEV void fma_two(float x[2], float a, float b) {
+    const isa_f32x2 y = {x[0], x[1]}, aa = {a, a}, bb = {b, b};
+    const isa_f32x2 z = __builtin_elementwise_fma(y, aa, bb);
+    x[0] = z[0];
+    x[1] = z[1];
+}
+/* x += y of both. v_pk_add_f32 */
+DEV void add_two(float x[2], const float y[2]) {
+    const isa_f32x2 a = {x[0], x[1]}, b = {y[0], y[1]};
+    const isa_f32x2 z = a + b;
+    x[0] = z[0];
+    x[1] = z[1];
+}
 /* NaN in one: the other. v_max_f32 */
 DEV float max_num(float a, float b) {
     return __builtin_fmaxf(a, b);
@@ -206,22 +221,22 @@ DEV void store_b128(u64 at, b128 x) {
     *(ISA_DEVICE isa_u32x4 *)at = __builtin_bit_cast(isa_u32x4, x);
 }
 
-/* Loads through a buffer of 2 GB from `base`, the same in all lanes: lanes with at = BUFFER_NOWHERE
-   get 0 and touch no memory; the others' at + 16 is at most 2^31. */
+/* Loads through a buffer of `bytes` from `base`, both the same in all lanes, 2^31 at most: lanes
+   whose `at` is there or farther (BUFFER_NOWHERE always is) get 0 and touch no memory. */
 #define BUFFER_NOWHERE 0x80000000u
-DEV __amdgpu_buffer_rsrc_t isa_buffer(u64 base) {
+DEV __amdgpu_buffer_rsrc_t isa_buffer(u64 base, u32 bytes) {
     const u32 low = (u32)__builtin_amdgcn_readfirstlane((int)base);
     const u32 high = (u32)__builtin_amdgcn_readfirstlane((int)(base >> 32));
     return __builtin_amdgcn_make_buffer_rsrc((void *)((u64)high << 32 | low), 0,
-                                             (int)BUFFER_NOWHERE, 0x00027000);
+                                             (int)bytes, 0x00027000);
 }
-DEV b128 buffer_load_b128(u64 base, u32 at) {
+DEV b128 buffer_load_b128(u64 base, u32 bytes, u32 at) {
     return __builtin_bit_cast(
-        b128, __builtin_amdgcn_raw_buffer_load_b128(isa_buffer(base), (int)at, 0, 0));
+        b128, __builtin_amdgcn_raw_buffer_load_b128(isa_buffer(base, uniform(bytes)), (int)at, 0, 0));
 }
-DEV b64 buffer_load_b64(u64 base, u32 at) {
+DEV b64 buffer_load_b64(u64 base, u32 bytes, u32 at) {
     return __builtin_bit_cast(
-        b64, __builtin_amdgcn_raw_buffer_load_b64(isa_buffer(base), (int)at, 0, 0));
+        b64, __builtin_amdgcn_raw_buffer_load_b64(isa_buffer(base, uniform(bytes)), (int)at, 0, 0));
 }
 
 /* -- Shared memory ----------------------------------------------------------------------------- */

@@ -32,6 +32,15 @@ DEV u64 warp_ballot(int x) { return (u64)__ballot_sync(0xffffffffu, x); }
 DEV u32 bits_of(float x) { return __float_as_uint(x); }
 DEV float float_of(u32 x) { return __uint_as_float(x); }
 DEV float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+/* x = x a + b of both, x += y of both: two instructions here, one in gcn.h. */
+DEV void fma_two(float x[2], float a, float b) {
+    x[0] = fma_f32(x[0], a, b);
+    x[1] = fma_f32(x[1], a, b);
+}
+DEV void add_two(float x[2], const float y[2]) {
+    x[0] += y[0];
+    x[1] += y[1];
+}
 /* NaN in either: NaN. 9.7.3 max.NaN */
 DEV float max_nan(float a, float b) {
     float x;

@@ -66,31 +66,38 @@ static unsigned uniform(unsigned x) {
     return x;
 }
 
-/* -- Buffers: the first lane's base counts ----------------------------------------------------- */
-static void same_base(void *const *lane) {
-    uint64_t first = *(const unsigned long long *)lane[0];
+/* -- Buffers: the first lane's counts ---------------------------------------------------------- */
+typedef struct buffer {
+    unsigned long long base;
+    unsigned end;
+} buffer;
+
+static void same_buffer(void *const *lane) {
+    const buffer *const first = lane[0];
 
     for (int l = 1; l < GCN_LANES; l++) {
-        uint64_t own = *(const unsigned long long *)lane[l];
-        if (own != first) {
+        const buffer *const own = lane[l];
+        if (own->base != first->base || own->end != first->end) {
             attn__emu_fault(attn__emu_warp_first() + l,
-                            "loads from a buffer at 0x%llx, lane 0 from one at 0x%llx",
-                            (unsigned long long)own, (unsigned long long)first);
+                            "loads from a buffer of %u bytes at 0x%llx, lane 0 from one of %u at "
+                            "0x%llx",
+                            own->end, own->base, first->end, first->base);
         }
     }
 }
 
-static void buffer_load(void *to, unsigned long long base, unsigned at, unsigned bytes) {
-    const unsigned end = 0x80000000u;
+static void buffer_load(void *to, unsigned long long base, unsigned end, unsigned at,
+                        unsigned bytes) {
+    buffer own = {base, end};
 
-    attn__emu_meet("buffer_load", same_base, &base);
-    if (at == end) {
+    attn__emu_meet("buffer_load", same_buffer, &own);
+    if (at >= end) {
         memset(to, 0, bytes);
         return;
     }
-    if (at > end - bytes) {
-        attn__emu_fault(attn__emu_thread(), "loads %u bytes at 0x%x of a buffer of 2 GB", bytes,
-                        at);
+    if (end < bytes || at > end - bytes) {
+        attn__emu_fault(attn__emu_thread(), "loads %u bytes at 0x%x of a buffer of %u bytes", bytes,
+                        at, end);
     }
     memcpy(to, attn__emu_load(base + at, bytes), bytes);
 }

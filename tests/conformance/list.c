@@ -38,6 +38,9 @@ const listed suite_list[] = {
     {"values-near-2^128-16", "dtype=bf16 NQ=3 NK=300 D=40 dropout=0.25 v=3e38,-3e38,1,2e38 "
                              "seed=5"},
     {"dsink-infinite", "dir=bwd sink=1 H=2 NQ=200 NK=20 D=8 plant=inf where=dout seed=3"},
+    /* What is captured takes 264 bytes of the workspace, in front of the rows of dO. */
+    {"workspace-alignment", "dir=bwd otype=bf16 NQ=32 NK=30 D=32 variant=\"s * x0 + x0\" "
+                            "caps=\"x0=0.597\""},
     {"DaoPR978", "B=2 H=2 NQ=8 NK=4 D=16 variant=\"@causal ~ @window 2 0 ~ k > q\" want=0 "
                  "want_lse=-inf"},
     {"flashinfer#4051a", "check=merge parts=3 H=2 NQ=9 NK=12 D=16 variant=\"false\" want=0 "

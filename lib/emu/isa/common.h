@@ -65,6 +65,14 @@ DEV float float_of(u32 u) {
     return x;
 }
 DEV float fma_f32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+DEV void fma_two(float x[2], float a, float b) {
+    x[0] = fma_f32(x[0], a, b);
+    x[1] = fma_f32(x[1], a, b);
+}
+DEV void add_two(float x[2], const float y[2]) {
+    x[0] += y[0];
+    x[1] += y[1];
+}
 DEV float max_nan(float a, float b) { return attn_emu->max_nan(a, b); }
 DEV float max_num(float a, float b) { return attn_emu->max_num(a, b); }
 DEV float exp2_fast(float x) { return attn_emu->exp2_fast(x); }

@@ -15,7 +15,8 @@ typedef struct attn_emu_gcn {
     attn_emu_common common;
     unsigned (*lane_read)(unsigned x, int lane), (*uniform)(unsigned x);
     unsigned (*perm_b32)(unsigned high, unsigned low, unsigned select);
-    void (*buffer_load)(void *to, unsigned long long base, unsigned at, unsigned bytes);
+    void (*buffer_load)(void *to, unsigned long long base, unsigned end, unsigned at,
+                        unsigned bytes);
     /* type: GCN_F16, GCN_BF16, GCN_F32 of gcn.h in lib/emu/ */
     void (*mfma_32)(int type, float *d, const unsigned *a, const unsigned *b);
 } attn_emu_gcn;
@@ -53,14 +54,14 @@ EMU_PAIR(pk_mul_f16, pack_f16(float_of_f16(x) * float_of_f16(y), 0))
 
 /* -- Memory ------------------------------------------------------------------------------------ */
 #define BUFFER_NOWHERE 0x80000000u
-DEV b128 buffer_load_b128(u64 base, u32 at) {
+DEV b128 buffer_load_b128(u64 base, u32 bytes, u32 at) {
     b128 x;
-    EMU_GCN->buffer_load(&x, base, at, sizeof x);
+    EMU_GCN->buffer_load(&x, base, bytes, at, sizeof x);
     return x;
 }
-DEV b64 buffer_load_b64(u64 base, u32 at) {
+DEV b64 buffer_load_b64(u64 base, u32 bytes, u32 at) {
     b64 x;
-    EMU_GCN->buffer_load(&x, base, at, sizeof x);
+    EMU_GCN->buffer_load(&x, base, bytes, at, sizeof x);
     return x;
 }
 EMU_LOAD(shared_load_b64, shared_load, u32, b64, b64)
