@@ -20,7 +20,12 @@
 #error "backward is compiled with ATTN_D = ATTN_DV"
 #endif
 
-EXPORT(attn_bwd_shared, ATTN_SHARED_BYTES);
+EXPORT(attn_bwd_shared, BACKWARD_SHARED_BYTES);
+
+/* The block's number. Behind the loop its item is found once more, which takes no register in it. */
+DEV i64 bwd_number(const attn_params *p) {
+    return p->first + (i64)forget((u32)block_id());
+}
 
 DEV void attn_bwd_item(const attn_params *p, attn_item *w) {
     tile_o sum, sum_v;
@@ -30,6 +35,9 @@ DEV void attn_bwd_item(const attn_params *p, attn_item *w) {
         }
     }
     backward(p, w, &sum, &sum_v);
+    if (!work_item(p, bwd_number(p), w)) {
+        return;
+    }
     const u32 wild = (ATTN_SUMS & 1 ? grad_wild(w, &sum) : 0) |
                      (ATTN_SUMS & 2 ? grad_wild(w, &sum_v) : 0);
     grad_epilogue(p, w, &sum, &sum_v, wild);
@@ -40,7 +48,7 @@ DEV void attn_bwd_item(const attn_params *p, attn_item *w) {
 
 DEV void attn_bwd_body(const attn_params *p) {
     attn_item w;
-    if (work_item(p, p->first + block_id(), &w)) {
+    if (work_item(p, bwd_number(p), &w)) {
         attn_bwd_item(p, &w);
     }
 }

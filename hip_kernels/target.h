@@ -45,6 +45,9 @@
 #else
 #define ATTN_ARCH_H "arch/sm80.h" /* the 90 takes it, too, under multistage */
 #endif
+#if ATTN_CHIP == 90
+#define ATTN_HAS_ADD_4 1 /* atomics of four floats */
+#endif
 #elif ATTN_CHIP == 0x90a
 #define TILE_LANES 64
 #define ATTN_HAS_FLUSHING_MFMA 1 /* 16-bit subnormals count as 0 */

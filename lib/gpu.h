@@ -123,8 +123,11 @@ int attn__tile_smaller(attn__tile_size *tile);
 typedef struct attn__grad_size {
     attn__tile_size tile;
     int apart; /* dk and dv are summed one after the other */
+    attn__tile_size fused; /* of all three gradients by one kernel; bm 0: there is none */
+    int split;             /* its warps that share rows */
 } attn__grad_size;
 attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows);
+int attn__grad_smaller(const attn__target *target, int fused, attn__tile_size *tile);
 
 extern const attn__driver attn__cuda, attn__hip; /* gpu_cuda.c, gpu_hip.c */
 /* gpu_near.c: of a table whose memory is the host's. */

@@ -3,15 +3,21 @@
    Who calls it: gpu.c.
 
        plan   tiles, which gradients -> defines, variant's text -> compile or find -> workspace
-       run    attn_bwd_rows             of each query row LSE and dO.O - dLSE; dO in q's type
+       run    attn_bwd_rows             of each query row LSE and dO.O - dLSE; dO in q's type; parts
+                                        of dq begin at 0
               attn_bwd_sink             dsink, if wanted
               attn_clear                rows of dq, dk, dv that belong to no sequence
+              attn_bwd                  fused: of key rows, dk, dv and parts of dq, which
+              attn_bwd_dq               completes; or apart:
               attn_bwd of query rows    dq
               attn_bwd of key rows      dk and dv, where registers are few one after the other
 
-   Each result has one writer, which sums in one order: the same bits in each run.
+   Fused there are five products instead of seven, but the parts of dq are added in the order in
+   which blocks come. Apart each result has one writer, which sums in one order: the same bits in
+   each run, as plans that are deterministic promise.
 
        workspace   | statistics [B][H][NQ] of 8 bytes | dO [B][H][NQ][DV], if of another type |
+                   | parts of dq (core/dq.h), if fused |
 
    Packed rows take the place of [B] and [NQ]. In front stand the sums of gpu_grads.c. */
 #include "gpu_kernel.h"
@@ -20,53 +26,102 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum { ROWS, SINK, CLEAR, QUERIES, KEYS, VALUES, GRADS };
+enum { ROWS, SINK, CLEAR, QUERIES, KEYS, VALUES, GRADS, FUSED, DQ };
 enum { SUM = 1, SUM_V = 2 }; /* of ATTN_SUMS: dq or dk, dv */
+/* Bytes that a thread of the fused kernel may spill: they cost less than a smaller tile. */
+enum { FEW = 16 };
 
 /* -- Plan -------------------------------------------------------------------------------------- */
 
-static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, int key_rows, int sums,
-                        int64_t rows) {
+static int compiled_size(const attn__problem *p) {
+    return attn__compiled_size(p->D > p->DV ? p->D : p->DV);
+}
+static attn__grad_size grad_size(const attn_plan *plan, const attn__job *job, int64_t rows) {
+    const attn__problem *const p = &plan->problem;
+    return attn__target_grad(job->target, p->q.type, compiled_size(p), rows);
+}
+
+/* A pass's kernel with the tile of its grid. */
+static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, int sums) {
     const attn__problem *const p = &plan->problem;
     const attn__gpu_grads *const grads = &((const attn__gpu_plan *)plan->state)->grads;
-    const int d = attn__compiled_size(p->D > p->DV ? p->D : p->DV);
-    k->grid.pack = k->grid.splits = 1;
-    k->grid.tile = attn__target_grad(job->target, p->q.type, d, rows).tile;
-    k->grid.xcds = job->target->xcds;
+    const int d = compiled_size(p), is_fused = pass == FUSED || pass == DQ;
     k->threads = k->grid.tile.warps * job->target->lanes;
-    attn__job_begin(job, job->target, "attn_bwd.hip");
+    attn__job_begin(job, job->target, pass == DQ ? "attn_bwd_dq.hip" : "attn_bwd.hip");
     attn__define_sizes(job, p, d, d, &k->grid.tile);
     attn__define_features(job, p, grads->words);
     attn__job_define(job, "ATTN_BACKWARD", 1);
-    attn__job_define(job, "ATTN_KEY_ROWS", key_rows);
+    attn__job_define(job, "ATTN_KEY_ROWS", pass != QUERIES && pass != DQ);
     attn__job_define(job, "ATTN_SUMS", sums);
-    attn__job_define(job, "ATTN_HAS_GRADS", !key_rows && grads->text.n_sites > 0);
-    return attn__kernel_get_variant(plan, job, k, "attn_bwd", "attn_bwd_shared");
+    attn__job_define(job, "ATTN_FUSED", is_fused);
+    attn__job_define(job, "ATTN_SPLIT", is_fused ? grad_size(plan, job, p->NK).split : 1);
+    attn__job_define(job, "ATTN_HAS_GRADS", pass == QUERIES && grads->text.n_sites > 0);
+    return pass == DQ ? attn__kernel_get_variant(plan, job, k, "attn_bwd_dq", "attn_bwd_dq_shared")
+                      : attn__kernel_get_variant(plan, job, k, "attn_bwd", "attn_bwd_shared");
 }
 
 /* One pass of attn_bwd.hip. Without a compiler few rows take the tile of many, which a bundle may
-   have. */
-static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int key_rows, int sums) {
+   have. What would spill gets the next smaller tile; if all would, what spills least. */
+static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, int sums) {
     const attn__problem *const p = &plan->problem;
-    const int status = compile_tile(plan, job, k, key_rows, sums, key_rows ? p->NK : p->NQ);
-    return status == ATTN_DEVICE ? compile_tile(plan, job, k, key_rows, sums, INT64_MAX) : status;
+    const attn__grad_size many = grad_size(plan, job, INT64_MAX);
+    const attn__grad_size size = grad_size(plan, job, pass == QUERIES ? p->NQ : p->NK);
+    k->grid.pack = k->grid.splits = 1;
+    k->grid.xcds = job->target->xcds;
+    k->grid.tile = pass == FUSED ? size.fused : size.tile;
+    int status = compile_tile(plan, job, k, pass, sums);
+    if (status == ATTN_DEVICE) {
+        k->grid.tile = pass == FUSED ? many.fused : many.tile;
+        status = compile_tile(plan, job, k, pass, sums);
+    }
+    ATTN_TRY(status);
+    attn__kernel other = *k;
+    while (k->spilled > (pass == FUSED ? FEW : 0) &&
+           attn__grad_smaller(job->target, pass == FUSED, &other.grid.tile)) {
+        other.code = NULL;
+        status = compile_tile(plan, job, &other, pass, sums);
+        const int better = status >= 0 && other.spilled < k->spilled;
+        attn__code_put(better ? k->code : other.code);
+        ATTN_TRY(status);
+        if (better) {
+            *k = other;
+        }
+    }
+    return ATTN_OK;
 }
 
-static int compile_passes(attn_plan *plan, attn__job *job, attn__kernel *kernel) {
+static int may_fuse(const attn_plan *plan, const attn__job *job) {
     const attn__problem *const p = &plan->problem;
-    const int d = attn__compiled_size(p->D > p->DV ? p->D : p->DV);
-    const int apart = attn__target_grad(job->target, p->q.type, d, p->NK).apart;
+    return grad_size(plan, job, p->NK).fused.bm && p->dq.type && p->dk.type && p->dv.type &&
+           !(p->flags & (ATTN_DETERMINISTIC | ATTN_BATCH_INVARIANT)) &&
+           !((const attn__gpu_plan *)plan->state)->grads.text.n_sites;
+}
+
+/* Without code if all its tiles would spill. */
+static int compile_fused(attn_plan *plan, attn__job *job, attn__kernel *kernel) {
+    ATTN_TRY(compile(plan, job, &kernel[FUSED], FUSED, SUM | SUM_V));
+    if (kernel[FUSED].spilled > FEW) {
+        attn__code_put(kernel[FUSED].code);
+        kernel[FUSED].code = NULL;
+        return ATTN_OK;
+    }
+    kernel[DQ].grid = kernel[FUSED].grid;
+    return compile_tile(plan, job, &kernel[DQ], DQ, SUM);
+}
+
+static int compile_apart(attn_plan *plan, attn__job *job, attn__kernel *kernel) {
+    const attn__problem *const p = &plan->problem;
     const int sums = (p->dk.type ? SUM : 0) | (p->dv.type ? SUM_V : 0);
     if (p->dq.type || ((const attn__gpu_plan *)plan->state)->grads.text.n_sites) {
-        ATTN_TRY(compile(plan, job, &kernel[QUERIES], 0, SUM));
+        ATTN_TRY(compile(plan, job, &kernel[QUERIES], QUERIES, SUM));
     }
-    if (sums == (SUM | SUM_V) && !apart) {
-        return compile(plan, job, &kernel[KEYS], 1, sums);
+    if (sums == (SUM | SUM_V) && !grad_size(plan, job, p->NK).apart) {
+        return compile(plan, job, &kernel[KEYS], KEYS, sums);
     }
     if (sums & SUM) {
-        ATTN_TRY(compile(plan, job, &kernel[KEYS], 1, SUM));
+        ATTN_TRY(compile(plan, job, &kernel[KEYS], KEYS, SUM));
     }
-    return sums & SUM_V ? compile(plan, job, &kernel[VALUES], 1, SUM_V) : ATTN_OK;
+    return sums & SUM_V ? compile(plan, job, &kernel[VALUES], VALUES, SUM_V) : ATTN_OK;
 }
 
 /* Some rows of dq, of dk and dv may belong to no sequence. */
@@ -79,15 +134,32 @@ static int has_spare_rows(const attn__problem *p) {
 static uint64_t rows_in_memory(const attn__problem *p) {
     return (uint64_t)(p->q.n[0] * p->H * p->TQ);
 }
+static uint64_t whole_lines(uint64_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
 static uint64_t stats_bytes(const attn__problem *p) {
-    return (rows_in_memory(p) * 2 * sizeof(float) + 255) / 256 * 256;
+    return whole_lines(rows_in_memory(p) * 2 * sizeof(float));
 }
 static int has_copy(const attn__problem *p) {
     return p->dout.type != p->q.type;
 }
 
 static uint64_t copy_bytes(const attn__problem *p) {
-    return has_copy(p) ? rows_in_memory(p) * (uint64_t)(p->DV * p->q.bytes) : 0;
+    return has_copy(p) ? whole_lines(rows_in_memory(p) * (uint64_t)(p->DV * p->q.bytes)) : 0;
+}
+
+/* Parts of dq: blocks of a head, bytes of a block and of all. */
+static int64_t part_blocks(const attn__problem *p, int bn) {
+    return p->q_packed ? p->TQ / bn + p->B : attn__ceil_div(p->NQ, bn);
+}
+static int64_t part_block_bytes(const attn__problem *p, int bn) {
+    return (int64_t)bn * compiled_size(p) * (int64_t)sizeof(float);
+}
+static uint64_t part_bytes(const attn__problem *p, const attn__kernel *fused) {
+    const int bn = fused->grid.tile.bn;
+    return fused->code ? (uint64_t)((p->q_packed ? 1 : p->B) * p->H * part_blocks(p, bn) *
+                                    part_block_bytes(p, bn))
+                       : 0;
 }
 
 int attn__backward_plan(attn_plan *plan, attn__job *job) {
@@ -101,7 +173,6 @@ int attn__backward_plan(attn_plan *plan, attn__job *job) {
                           "%d",
                           grads->words, plan->device->name, ATTN_WORDS);
     }
-    plan->workspace = grads->bytes + stats_bytes(p) + copy_bytes(p);
     if (grads->any) {
         ATTN_TRY(attn__kernel_alone(plan, job, &kernel[GRADS], "attn_bwd_grads.hip",
                                     "attn_bwd_grads", ATTN__ALONE_WARPS));
@@ -116,9 +187,18 @@ int attn__backward_plan(attn_plan *plan, attn__job *job) {
         ATTN_TRY(attn__kernel_alone(plan, job, &kernel[CLEAR], "attn_clear.hip", "attn_clear",
                                     ATTN__ALONE_WARPS));
     }
-    ATTN_TRY(compile_passes(plan, job, kernel));
-    snprintf(plan->kernel, sizeof plan->kernel, "%s %s backward of %lldx%lld", job->target->name,
-             attn__type_name(p->q.type), (long long)p->D, (long long)p->DV);
+    if (may_fuse(plan, job)) {
+        ATTN_TRY(compile_fused(plan, job, kernel));
+    }
+    const int fused = kernel[FUSED].code != NULL;
+    if (!fused) {
+        ATTN_TRY(compile_apart(plan, job, kernel));
+    }
+    plan->workspace =
+        grads->bytes + stats_bytes(p) + copy_bytes(p) + part_bytes(p, &kernel[FUSED]);
+    snprintf(plan->kernel, sizeof plan->kernel, "%s %s backward%s of %lldx%lld", job->target->name,
+             attn__type_name(p->q.type), fused ? ", fused," : "", (long long)p->D,
+             (long long)p->DV);
     return ATTN_OK;
 }
 
@@ -133,14 +213,27 @@ static attn_rows compact_rows(const attn__problem *p, char *at, int64_t bytes) {
     return r;
 }
 
+static void fill_parts(attn_back *back, const attn__problem *p, const attn__kernel *fused,
+                       char *at) {
+    const int64_t bytes = part_block_bytes(p, fused->grid.tile.bn);
+    const int64_t blocks = part_blocks(p, fused->grid.tile.bn);
+    back->part_bytes = (i64)part_bytes(p, fused);
+    back->part = (attn_rows){.data = (u64)(uintptr_t)at,
+                             .b = (p->q_packed ? 1 : p->H * blocks) * bytes,
+                             .h = blocks * bytes,
+                             .n = bytes};
+}
+
 /* What all kernels of a run share. */
-static size_t fill(attn_params *a, const attn__problem *p, const attn__gpu_grads *grads,
-                   char *sums, char *workspace) {
+static size_t fill(attn_params *a, const attn__problem *p, const attn__gpu_plan *g, char *sums,
+                   char *workspace) {
+    const attn__gpu_grads *const grads = &g->grads;
     const attn__grid none = {.tile = {.bm = 1}, .pack = 1, .splits = 1, .xcds = 1};
     attn__params_fill(a, p, &none, NULL);
     const size_t words = grads->words ? (size_t)grads->words : 1;
     attn_back *const back = &a->back;
     back->dout = attn__param_rows(&p->dout);
+    a->flags |= attn__is_vector(&p->dout) ? ATTN_P_VEC_DOUT : 0;
     back->dout_type = attn__type_number(p->dout.type);
     back->dlse = attn__param_rows(&p->dlse);
     back->stats = compact_rows(p, workspace, 2 * sizeof(float));
@@ -150,15 +243,20 @@ static size_t fill(attn_params *a, const attn__problem *p, const attn__gpu_grads
         back->copy = compact_rows(p, workspace + stats_bytes(p), p->DV * p->q.bytes);
         back->copy_type = attn__type_number(p->q.type);
     }
+    if (g->kernel[FUSED].code) {
+        fill_parts(back, p, &g->kernel[FUSED], workspace + stats_bytes(p) + copy_bytes(p));
+    }
     attn__grads_words(grads, p, sums, a->word);
     return offsetof(attn_params, word) + words * sizeof a->word[0];
 }
 
 /* From here on dO is of q's type. */
 static void use_copy(attn_params *a, const attn__problem *p) {
-    const int vector = has_copy(p) ? p->DV * p->q.bytes % 16 == 0 : attn__is_vector(&p->dout);
-    a->back.dout = has_copy(p) ? a->back.copy : a->back.dout;
-    a->flags |= vector ? ATTN_P_VEC_DOUT : 0;
+    if (has_copy(p)) {
+        a->back.dout = a->back.copy;
+        a->flags &= ~ATTN_P_VEC_DOUT;
+        a->flags |= p->DV * p->q.bytes % 16 == 0 ? ATTN_P_VEC_DOUT : 0;
+    }
 }
 
 /* Rows of `t` that belong to no sequence become 0: all of them do, before the used ones are
@@ -181,35 +279,44 @@ static int clear(const attn_plan *of, const attn__problem *p, const attn__view *
     return attn__launch_rows(of, &g->kernel[CLEAR], t->n[0] * t->n[1] * a.TQ, &a, bytes, stream);
 }
 
-static void to_sum(attn_params *a, const attn__view *t) {
-    a->back.to = attn__param_rows(t);
-    a->back.to_type = attn__type_number(t->type);
-    a->flags |= attn__is_vector(t) ? ATTN_P_VEC_TO : 0;
-}
-
-static int pass(const attn_plan *of, const attn__problem *p, const attn__kernel *k, int key_rows,
-                attn_params a, size_t bytes, void *stream) {
+/* A pass whose blocks are `rows` of key heads or query heads. */
+static int launch(const attn_plan *of, const attn__problem *p, int pass, int rows, attn_params a,
+                  size_t bytes, void *stream) {
+    const attn__kernel *const k = &((const attn__gpu_plan *)of->state)->kernel[pass];
+    const int of_keys = pass != QUERIES && pass != DQ;
+    const attn__view *const to = of_keys ? &p->dk : &p->dq;
     if (!k->code) {
         return ATTN_OK;
     }
-    to_sum(&a, key_rows ? &p->dk : &p->dq);
+    a.back.to = attn__param_rows(to);
+    a.back.to_type = attn__type_number(to->type);
     a.back.to_v = attn__param_rows(&p->dv);
     a.back.to_v_type = attn__type_number(p->dv.type);
-    a.flags |= attn__is_vector(&p->dv) ? ATTN_P_VEC_TO_V : 0;
+    a.flags |= (attn__is_vector(to) ? ATTN_P_VEC_TO : 0) |
+               (attn__is_vector(&p->dv) ? ATTN_P_VEC_TO_V : 0);
     a.xcds = k->grid.xcds;
-    a.q_tiles = (i32)attn__ceil_div(key_rows ? p->NK : p->NQ, k->grid.tile.bm);
-    a.items = p->B * (key_rows ? p->HK : p->H) * a.q_tiles;
+    a.q_tiles = (i32)attn__ceil_div(of_keys ? p->NK : p->NQ, rows);
+    a.items = p->B * (of_keys ? p->HK : p->H) * a.q_tiles;
     return a.items ? attn__launch_items(of, k, &a, bytes, stream) : ATTN_OK;
+}
+
+static int launch_passes(const attn_plan *of, const attn__problem *p, attn_params a, size_t bytes,
+                         void *stream) {
+    const attn__kernel *const kernel = ((const attn__gpu_plan *)of->state)->kernel;
+    for (int pass = QUERIES; pass <= VALUES; pass++) {
+        ATTN_TRY(launch(of, p, pass, kernel[pass].grid.tile.bm, a, bytes, stream));
+    }
+    ATTN_TRY(launch(of, p, FUSED, kernel[FUSED].grid.tile.bm, a, bytes, stream));
+    return launch(of, p, DQ, kernel[DQ].grid.tile.bn, a, bytes, stream);
 }
 
 int attn__backward_run(const attn_plan *of, const attn__problem *p, char *workspace,
                        void *stream) {
     const attn__gpu_plan *const g = of->state;
     const attn__kernel *const kernel = g->kernel;
-    char *const rest = workspace + g->grads.bytes;
     attn_params a;
     ATTN_TRY(attn__grads_fit(&g->grads, p));
-    const size_t bytes = fill(&a, p, &g->grads, workspace, rest);
+    const size_t bytes = fill(&a, p, g, workspace, workspace + g->grads.bytes);
     ATTN_TRY(attn__grads_run(of, &kernel[GRADS], &g->grads, p, workspace, 0, stream));
     ATTN_TRY(attn__launch_rows(of, &kernel[ROWS], p->B * p->H * p->NQ, &a, bytes, stream));
     if (kernel[SINK].code && p->dsink.data) {
@@ -219,8 +326,6 @@ int attn__backward_run(const attn_plan *of, const attn__problem *p, char *worksp
     ATTN_TRY(clear(of, p, &p->dk, 0, a, bytes, stream));
     ATTN_TRY(clear(of, p, &p->dv, 0, a, bytes, stream));
     use_copy(&a, p);
-    ATTN_TRY(pass(of, p, &kernel[QUERIES], 0, a, bytes, stream));
-    ATTN_TRY(pass(of, p, &kernel[KEYS], 1, a, bytes, stream));
-    ATTN_TRY(pass(of, p, &kernel[VALUES], 1, a, bytes, stream));
+    ATTN_TRY(launch_passes(of, p, a, bytes, stream));
     return attn__grads_run(of, &kernel[GRADS], &g->grads, p, workspace, 1, stream);
 }

@@ -22,7 +22,7 @@ typedef struct attn__kernel {
 } attn__kernel;
 
 /* The engine's part of a plan; each direction has its own kernels in it. */
-enum { ATTN__KERNELS = 7 };
+enum { ATTN__KERNELS = 9 };
 typedef struct attn__gpu_plan {
     attn__kernel kernel[ATTN__KERNELS];
     attn__gpu_grads grads; /* backward */

@@ -76,3 +76,9 @@ int attn__tile_smaller(attn__tile_size *tile) {
     tile->bn = smaller ? half : tile->bn;
     return smaller;
 }
+
+int attn__grad_smaller(const attn__target *target, int fused, attn__tile_size *tile) {
+    const int smaller = tile->bn > (target->lanes == 32 && !fused ? 16 : 32);
+    tile->bn /= smaller ? 2 : 1;
+    return smaller;
+}

@@ -24,10 +24,10 @@ static const attn__tile_row gfx942_tiles[] = {
 
 /* Backward: LDS has what passes by, as rows and (16 bits) turned, at most four tiles of bn * D. */
 static const attn__grad_row gfx9_grads[] = {
-    {2, 128, {{128, 32, 4, 1}, 0}},
-    {2, 256, {{128, 32, 4, 1}, 1}},
-    {4, 128, {{128, 32, 4, 1}, 0}},
-    {4, 256, {{128, 32, 4, 1}, 1}},
+    {2, 128, {{128, 32, 4, 1}, 0, {0}, 0}},
+    {2, 256, {{128, 32, 4, 1}, 1, {0}, 0}},
+    {4, 128, {{128, 32, 4, 1}, 0, {0}, 0}},
+    {4, 256, {{128, 32, 4, 1}, 1, {0}, 0}},
 };
 
 const attn__target attn__gfx90a = {.name = "gfx90a",

@@ -56,8 +56,10 @@ cases=(
 backward=(
     'dir=bwd dtype=bf16 H=4 HK=2 NQ=70 NK=150 D=64 seed=2 variant="@causal"'
     'dir=bwd H=2 NQ=40 NK=90 D=24 seed=4 dropout=0.3 dseed=7 sink=1 dlse=1'
-    'dir=bwd dtype=f16 B=3 D=40 DV=24 packed=both qlens=5,70,0 klens=9,130,64 variant="@softcap 5"'
+    'dir=bwd dtype=f16 B=3 D=40 DV=24 packed=both qlens=5,170,60 klens=9,90,64 variant="@softcap 5"'
     'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=q'
+    'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=k'
+    'dir=bwd dtype=bf16 H=4 HK=2 NQ=150 NK=150 D=64 seed=2 variant="@causal" det=1'
     'dir=bwd H=2 NQ=9 NK=17 D=8 variant="s + t[i][k] * c" caps="t:f32:9x17:normal c=3"'
 )
 
@@ -176,14 +178,14 @@ set=backward
 plant back-barrier sched/backward.h 's/ring_sync(); \/\* A \*\///'
 plant back-barrier-b sched/backward.h 's/ring_sync(); \/\* B \*\///' emu:gfx942
 plant back-place sched/backward.h 's/next = AHEAD % STAGES/next = 0/' emu:sm_80
-plant back-one-head sched/backward.h 's/(step >> 1) \/ range_steps(w)/0/'
+plant back-one-head sched/backward.h 's/(s.block >> 1) \/ steps/0/'
 plant back-steps-of-heads core/range.h 's/i0 = n % steps \* ATTN_BN/i0 = n \/ steps * ATTN_BN/'
 plant back-no-delta core/grad.h 's/ - stats->c)/)/'
 plant back-no-derivative core/grad.h 's/t.g \*= attn_score_by_s/(void)attn_score_by_s/'
 plant back-dropped-counts core/grad.h 's/there && t.w != 0 ? t.p \* t.w : 0/there ? t.p : 0/'
 plant back-other-draw core/dropout.h \
     's/(u32)dropout_keeps(p, &draw, k) << r/(u32)dropout_keeps(p, \&draw, k + 1) << r/'
-plant back-row-of-sequence core/grad.h 's/w->h, w->seq.q_row + i)/w->h, i)/'
+plant back-row-of-sequence core/grad.h 's/ h, w->seq.q_row + i)/ h, i)/'
 plant back-dlse-added attn_bwd_rows.hip 's/c -= t->dlse/c += t->dlse/'
 plant back-nan-overlooked core/grad_out.h 's/not_finite != 0.0f) << r/not_finite > 1e9f) << r/'
 plant back-nan-spreads core/careful_grad.h 's/if (!g.seen || /if (/'
@@ -191,6 +193,11 @@ plant back-rows-turned arch/gfx9_ring.h \
     's/chunk_at(quad \* 4 + e, col/chunk_at(quad * 4 + (e ^ 1), col/' emu:gfx942
 plant back-even-sum core/grad.h 's/t->sum\[i\] = warp_sum(t->sum\[i\]);//'
 plant back-exponent core/exact.h 's/ << from % 8;/ << from % 4;/'
+plant fused-barrier sched/backward.h 's/ring_sync(); \/\* C \*\///' emu:sm_80
+plant fused-not-cleared attn_bwd_rows.hip 's/zero = {{0,/zero = {{1065353216,/' emu:sm_80
+plant fused-sequence core/dq.h 's/w->seq.q_row \/ ATTN_BN + n/n/' emu:sm_80
+plant fused-other-columns arch/sm80_16.h 's/const int n = pass \* DQ_N + c \/ 4/&+ 1/' emu:sm_80
+plant fused-nan-overlooked attn_bwd_dq.hip 's/zero != 0.0f/zero > 1e9f/' emu:sm_80
 
 # Of the producer schedule.
 set=producer

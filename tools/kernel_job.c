@@ -1,6 +1,8 @@
 /* kernel_job.c: what a plan would tell a compiler, for one line of tools/kernels.txt.
 
-       kernel_job gfx942 f16 128 128 4096 0 OUT [dq | dkdv] [dropout] [scales] [blocks] [TEXT]
+       kernel_job gfx942 f16 128 128 4096 0 OUT [PASS] [dropout] [scales] [blocks] [TEXT]
+
+   PASS, of backward: dq, dkdv or fused.
 
    4096 are the query rows; 0: the first tile, 1: the next smaller one, ...; TEXT is a variant.
    Prints the definitions on one line, in front of them warps and the tile's keys, or nothing where
@@ -61,9 +63,20 @@ static int feature(const char *text, int backward, const char *path) {
     return variant(text, backward, path);
 }
 
-/* Backward: 1 dq, 3 dk and dv, where they are apart dk alone; 0: forward. */
+/* Backward: 1 dq, 3 dk and dv, where they are apart dk alone, 4 all; 0: forward. */
 static int sums_of(const char *text) {
-    return strcmp(text, "dq") == 0 ? 1 : strcmp(text, "dkdv") == 0 ? 3 : 0;
+    return strcmp(text, "dq") == 0      ? 1
+           : strcmp(text, "dkdv") == 0  ? 3
+           : strcmp(text, "fused") == 0 ? 4
+                                        : 0;
+}
+
+static void define_backward(const attn__grad_size *grad, int sums) {
+    printf(" -DATTN_BACKWARD=1 -DATTN_KEY_ROWS=%d -DATTN_SUMS=%d", sums > 1,
+           sums == 4 || (sums == 3 && !grad->apart) ? 3 : 1);
+    if (sums == 4) {
+        printf(" -DATTN_FUSED=1 -DATTN_SPLIT=%d", grad->split);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -77,19 +90,23 @@ int main(int argc, char **argv) {
     const int d = atoi(argv[3]), dv = atoi(argv[4]), sums = argc > 8 ? sums_of(argv[8]) : 0;
     const attn__grad_size grad = attn__target_grad(target, type, d > dv ? d : dv, atoll(argv[5]));
     attn__tile_size tile =
-        sums ? grad.tile : attn__target_tile(target, type, d, dv, atoll(argv[5]));
+        sums == 4 ? grad.fused
+        : sums    ? grad.tile
+                  : attn__target_tile(target, type, d, dv, atoll(argv[5]));
     for (int smaller = atoi(argv[6]); smaller > 0; smaller--) {
-        if (sums || !attn__tile_smaller(&tile)) {
+        if (!(sums ? attn__grad_smaller(target, sums == 4, &tile) : attn__tile_smaller(&tile))) {
             return 0;
         }
+    }
+    if (tile.bm == 0) { /* the chip has no such kernel */
+        return 0;
     }
     printf("%d %d -DATTN_TYPE=%d -DATTN_D=%d -DATTN_DV=%d -DATTN_BM=%d -DATTN_BN=%d "
            "-DATTN_WARPS=%d -DATTN_STAGES=%d",
            tile.warps, tile.bn, type == ATTN_F16 ? 1 : type == ATTN_BF16 ? 2 : 3, d, dv,
            tile.bm, tile.bn, tile.warps, tile.stages);
     if (sums) {
-        printf(" -DATTN_BACKWARD=1 -DATTN_KEY_ROWS=%d -DATTN_SUMS=%d", sums > 1,
-               sums > 1 && !grad.apart ? 3 : 1);
+        define_backward(&grad, sums);
     }
     for (int i = sums ? 9 : 8; i < argc && status == 0; i++) {
         status = feature(argv[i], sums > 0, argv[7]);

@@ -6,23 +6,29 @@
 #define ATTN_SM_H
 
 enum {
-    WARP_ROWS = ATTN_BM / ATTN_WARPS,
     CHUNK = 16 / ATTN_BYTES /* elements of 16 bytes */
 };
 
-#define TILE_ROWS         (2 * (ATTN_BM / ATTN_WARPS / 16))
-#define TILE_COLS(n)      ((n) / 4)
+#define TILE_ROWS         (ATTN_WARP_ROWS / 8)
+#define TILE_COLS(n)      ((n) / (4 * ATTN_SPLIT))
 #define TILE_P_SCALE      1.0f
 #define TILE_DROP_CALLS   1
 #define TILE_DROP_CALL(c) 0
 
 #include "core/tile_sums.h"
 
+/* The first of the warp's rows; which columns it has of those that warps share. */
+DEV int warp_row(void) {
+    return thread_id() / (TILE_LANES * ATTN_SPLIT) * ATTN_WARP_ROWS;
+}
+DEV int warp_part(void) {
+    return thread_id() / TILE_LANES % ATTN_SPLIT;
+}
 DEV int tile_row(int r) {
-    return thread_id() / TILE_LANES * WARP_ROWS + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
+    return warp_row() + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
 }
 DEV int tile_col(int c) {
-    return c / 2 * 8 + c % 2 + lane_id() % 4 * 2;
+    return (c / 4 * ATTN_SPLIT + warp_part()) * 16 + c / 2 % 2 * 8 + c % 2 + lane_id() % 4 * 2;
 }
 
 /* -- Across lanes ------------------------------------------------------------------------------ */

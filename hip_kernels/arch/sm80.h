@@ -17,7 +17,7 @@
 #include "arch/sm.h"
 
 enum {
-    M_TILES = WARP_ROWS / 16,              /* 16 rows each */
+    M_TILES = ATTN_WARP_ROWS / 16,         /* 16 rows each */
     CHUNKS_K = ATTN_D / CHUNK,             /* of a row of q or k */
     CHUNKS_V = ATTN_DV / CHUNK,            /* of a row of v */
     SHARED_Q = 0,                          /* bytes from the block's first */
@@ -25,11 +25,13 @@ enum {
     SHARED_K = SHARED_Q + (1 + ATTN_BACKWARD) * STAGE_Q,
     STAGE_K = ATTN_BN * CHUNKS_K * 16,
     SHARED_V = SHARED_K + ATTN_STAGES * STAGE_K,
-    STAGE_V = ATTN_BN * CHUNKS_V * 16
+    STAGE_V = ATTN_BN * CHUNKS_V * 16,
+    SHARED_G = SHARED_V + ATTN_STAGES * STAGE_V /* then p */
 };
 #define ATTN_SHARED_BYTES                                                                          \
     (((1 + ATTN_BACKWARD) * ATTN_BM * ATTN_D + ATTN_STAGES * ATTN_BN * (ATTN_D + ATTN_DV)) *       \
-     ATTN_BYTES)
+         ATTN_BYTES +                                                                              \
+     ATTN_FUSED * (ATTN_SPLIT > 1 ? 2 : 1) * ATTN_BM * ATTN_BN * ATTN_BYTES)
 
 /* -- The ring ---------------------------------------------------------------------------------- */
 

@@ -89,7 +89,7 @@ DEV u32 word_of(u32 from, u32 row, u32 c, u32 t, u32 chunks) {
 DEV void tile_qk(tile_s *s, const tile_q *q, int what, int stage) {
     const u32 g = (u32)lane_id() / 4, t = (u32)lane_id() % 4;
     const u32 from = stage_at(what, stage);
-    const u32 row = (u32)thread_id() / TILE_LANES * WARP_ROWS + g;
+    const u32 row = (u32)warp_row() + g;
     const u32 q0 = word_of(stage_at(RING_Q, q->stage), row, 0, t, CHUNKS_K), q4 = q0 ^ 16;
     const u32 k0 = word_of(from, g, 0, t, CHUNKS_K), k4 = k0 ^ 16;
     const u32 eight = 8 * CHUNKS_K * 16; /* rows */

@@ -120,8 +120,8 @@ DEV int careful_marked(i32 row, u32 wild) {
 
 /* The marked rows of this warp. The others keep their bits, whatever their neighbours hold. */
 DEV void careful_rows(const attn_params *p, const attn_item *w, u32 wild) {
-    const i32 first = warp_id() * (ATTN_BM / ATTN_WARPS);
-    for (i32 row = first; row < first + ATTN_BM / ATTN_WARPS; row++) {
+    const i32 first = warp_id() / ATTN_SPLIT * ATTN_WARP_ROWS;
+    for (i32 row = first; row < first + ATTN_WARP_ROWS; row++) {
         if (careful_marked(row, wild)) {
             careful_row(p, w, w->row0 + row);
         }

@@ -33,7 +33,7 @@ DEV void careful_pair(const attn_params *p, const attn_item *w, i32 i, i32 k, ca
     const u64 v = rows_at(&p->v, w->b, w->hk, k_row);
     const u64 dout = rows_at(&p->back.dout, w->b, w->h, q_row);
     const attn_row row = score_row(p, w, i);
-    const attn_stats stats = grad_stats(p, w, i);
+    const attn_stats stats = grad_stats(p, w, w->h, i);
     const int kept = !ATTN_HAS_DROPOUT || dropout_pair(p, w, &row, dropout_seed(p), k);
     const float s = careful_dot(q, k_at, p->D), dp = careful_dot(dout, v, p->DV);
     const attn_grad g = grad_pair(p, w, &row, k, &stats, 1, kept, s, dp);
@@ -92,8 +92,8 @@ DEV void careful_grad_row(const attn_params *p, attn_item *w, i32 r) {
 
 /* The marked rows of this warp. */
 DEV void careful_grads(const attn_params *p, attn_item *w, u32 wild) {
-    const i32 first = warp_id() * (ATTN_BM / ATTN_WARPS);
-    for (i32 row = first; row < first + ATTN_BM / ATTN_WARPS; row++) {
+    const i32 first = warp_id() / ATTN_SPLIT * ATTN_WARP_ROWS;
+    for (i32 row = first; row < first + ATTN_WARP_ROWS; row++) {
         if (careful_marked(row, wild)) {
             careful_grad_row(p, w, w->row0 + row);
         }

@@ -65,6 +65,13 @@
 #ifndef ATTN_SUMS
 #define ATTN_SUMS 1
 #endif
+/* 1: key rows (and 3 sums) give their parts of dq, too, which attn_bwd_dq.hip completes. */
+#ifndef ATTN_FUSED
+#define ATTN_FUSED 0
+#endif
+#ifndef ATTN_SPLIT /* warps that share rows and part their columns; more than 1: ATTN_FUSED alone */
+#define ATTN_SPLIT 1
+#endif
 #ifndef ATTN_HAS_GRADS /* of query rows: gradients of what the variant reads (core/grad.h) */
 #define ATTN_HAS_GRADS 0
 #endif
@@ -73,6 +80,7 @@
 #endif
 
 #define ATTN_THREADS ((ATTN_WARPS + 4 * ATTN_PRODUCER) * TILE_LANES)
+#define ATTN_WARP_ROWS (ATTN_BM / ATTN_WARPS * ATTN_SPLIT)
 #define ATTN_BYTES (ATTN_TYPE == ATTN_F32 ? 4 : 2)
 
 #endif

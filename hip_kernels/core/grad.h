@@ -31,8 +31,9 @@ DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row
     const float x = score_pair(p, w, row, k, scaled, check);
     attn_grad t;
     t.seen = !check || x != MINUS_INF;
-    t.p = exp2_fast((x - stats->lse) * (float)LOG2_E); /* no product overflows before */
-    t.w = kept ? score_v_scale(p, w, row->h, k) * p->drop_factor : 0;
+    /* no product overflows before */
+    t.p = exp2_fast((SCORE_RAW ? fma_f32(s, scale, -stats->lse) : x - stats->lse) * (float)LOG2_E);
+    t.w = kept ? score_v_scale(p, w, row->h, k) * (ATTN_HAS_DROPOUT ? p->drop_factor : 1) : 0;
     t.s = scaled;
     t.g = t.rest = t.p * ((kept ? dp * t.w : 0) - stats->c);
 #if ATTN_HAS_SCORE
@@ -52,9 +53,9 @@ DEV float grad_factor(const attn_params *p) {
     return ATTN_HAS_SCALES ? 1.0f : p->scale;
 }
 
-/* The statistics of a query row of the sequence, which may lie behind its end. */
-DEV attn_stats grad_stats(const attn_params *p, const attn_item *w, i32 i) {
-    return i < w->seq.nq ? stats_of(p, w->b, w->h, w->seq.q_row + i) : stats_nothing();
+/* The statistics of a query row of head h, which may lie behind the sequence's end. */
+DEV attn_stats grad_stats(const attn_params *p, const attn_item *w, i32 h, i32 i) {
+    return i < w->seq.nq ? stats_of(p, w->b, h, w->seq.q_row + i) : stats_nothing();
 }
 
 /* -- Gradients of what a variant reads --------------------------------------------------------- */
@@ -118,22 +119,28 @@ DEV void grad_rows_end(const attn_params *p, const attn_item *w, grad_rows *t) {
 /* -- Tiles ------------------------------------------------------------------------------------- */
 
 #if ATTN_KEY_ROWS
-/* Products of the lane's keys with queries i0.. of head w->h become p w and g. */
-DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, i32 i0,
+/* Products of the lane's keys with queries i0.. of head w->h become p w and g; `from`: where the
+   queries' statistics are shared. */
+DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u32 from, i32 i0,
                    int check, tile_s *s, tile_s *dp) {
+    /* places are computed here, each step: in the loop registers are few */
+    const i32 row0 = (i32)forget((u32)w->row0), first = (i32)forget((u32)i0);
+    attn_stats stats[2];
     (void)rows;
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-        const i32 i = i0 + tile_col(c);
+        const i32 i = first + tile_col(c);
         const attn_row row = score_row(p, w, i);
-        const attn_stats stats = grad_stats(p, w, i);
         const int there = !check || i < w->seq.nq;
+        if (c % 2 == 0) {
+            stats_shared(from, tile_col(c), stats);
+        }
 #if ATTN_HAS_DROPOUT
-        const u32 kept = dropout_keys(p, w, &row, dropout_seed(p), w->row0);
+        const u32 kept = dropout_keys(p, w, &row, dropout_seed(p), row0);
 #else
         const u32 kept = ~0u;
 #endif
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            const attn_grad t = grad_pair(p, w, &row, w->row0 + tile_row(r), &stats, check,
+            const attn_grad t = grad_pair(p, w, &row, row0 + tile_row(r), &stats[c % 2], check,
                                           (int)(kept >> r & 1), s->x[r][c],
                                           ATTN_SUMS & 1 ? dp->x[r][c] : 0);
             s->x[r][c] = there && t.w != 0 ? t.p * t.w : 0;
@@ -143,8 +150,9 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, i3
 }
 #else
 /* Products of the lane's queries, of which `rows` tells, with keys k0.. become p and g. */
-DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, i32 k0,
+DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u32 from, i32 k0,
                    int check, tile_s *s, tile_s *dp) {
+    (void)from;
 #if ATTN_HAS_DROPOUT
     dropout_tile(p, w, dropout_seed(p), k0, dp);
 #endif

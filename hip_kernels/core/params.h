@@ -29,11 +29,13 @@ typedef struct attn_rows { /* [batch][head][row][element] */
 #define ATTN_P_MAP_V 1024u
 
 /* Of backward alone. A launch of attn_bwd.hip has one or two results: of query rows dq, of key rows
-   dk and dv. */
+   dk and dv, and then it may add to dq's parts. */
 typedef struct attn_back {
     attn_rows dout, dlse;       /* dlse.data 0: absent */
     attn_rows to, to_v;         /* dq or dk; dv */
     attn_rows stats;            /* core/stats.h */
+    attn_rows part;             /* core/dq.h: n is of a block */
+    i64 part_bytes;             /* cleared before; 0: there is none */
     attn_rows copy;             /* dout in q's type, where it is of another; data 0: none */
     u64 dsink;                  /* f32 [H] */
     i64 dsink_h;                /* bytes from head to head */

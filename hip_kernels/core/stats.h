@@ -33,4 +33,17 @@ DEV attn_stats stats_nothing(void) {
     return t;
 }
 
+/* Of a step's queries, in shared memory at `to`: of query i, and of i and i + 1, where i is even. */
+DEV void stats_share(u32 to, int i, const attn_stats *t) {
+    shared_store_u32(to + (u32)i * 8, bits_of(t->lse));
+    shared_store_u32(to + (u32)i * 8 + 4, bits_of(t->c));
+}
+DEV void stats_shared(u32 from, int i, attn_stats t[2]) {
+    const b128 x = shared_load_b128(from + (u32)i * 8);
+    UNROLL for (int j = 0; j < 2; j++) {
+        t[j].lse = float_of(x.w[2 * j]);
+        t[j].c = float_of(x.w[2 * j + 1]);
+    }
+}
+
 #endif

@@ -43,6 +43,20 @@
        TILE_TURNS     1: void tile_turn(u32 w[4]): of four chunks of 8 columns, 16 bits each, the
                       lanes of a row have a word each, in order; then a whole chunk each, in order
 
+   -- Backward whose blocks of keys give their parts of dq (ATTN_FUSED) -------------------------
+   ATTN_SPLIT warps have the same rows; each has every ATTN_SPLIT-th 16 columns of them, of scores
+   and of sums. p and g go through shared memory: to the warps that sum other columns, and to the
+   product that sums over keys:
+
+       void tile_share(int what, const tile_p *p)   SHARE_P, SHARE_G: the warp's part
+       void tile_shared(tile_p *p, int what)        all columns of its rows: after ring_sync, where
+                                                    ATTN_SPLIT > 1
+       void tile_dq(tile_d *d, int pass)            d = g' . the rows of RING_Q's stage 0: after
+                                                    ring_sync; of the columns that the pass has
+       tile_d { float x[DQ_ROWS][DQ_COLS]; }    of ATTN_BN queries and ATTN_D / DQ_PASSES
+                                                    columns those of the lane
+       int dq_row(int r), dq_col(int c, int pass)    as tile_row, tile_col
+
    -- Dropout ----------------------------------------------------------------------------------
        TILE_DROP_CALLS     calls of the generator (dropout.h) whose keys a lane holds, for each row
                            and group of 32 keys
@@ -80,6 +94,7 @@
 #define ATTN_TILE_H
 
 enum { RING_Q, RING_K, RING_V };
+enum { SHARE_G, SHARE_P };
 
 /* Where rows come from. With pack > 1, row r of the tile is row r / pack of head r % pack. */
 typedef struct tile_rows {

@@ -25,6 +25,9 @@ typedef struct attn_item {
     i32 k_begin, k_end;  /* keys of the split */
 } attn_item;
 
+/* Rows of a block: of attn_bwd_dq.hip those of a step. */
+#define WORK_ROWS (ATTN_FUSED && !ATTN_KEY_ROWS ? ATTN_BN : ATTN_BM)
+
 /* Numbers of items. Where a group with few registers asks for them there are fewer than 2^31. */
 #if ATTN_PRODUCER
 typedef i32 work_number;
@@ -51,7 +54,7 @@ DEV int work_place(const attn_params *p, work_number number, attn_item *w) {
     w->b = (i32)b;
     w->h = of_group ? head * p->group : head;
     w->hk = of_group ? head : head / p->group;
-    w->row0 = (ATTN_KEY_ROWS ? tile : p->q_tiles - 1 - tile) * ATTN_BM;
+    w->row0 = (ATTN_KEY_ROWS ? tile : p->q_tiles - 1 - tile) * WORK_ROWS;
     return 1;
 }
 

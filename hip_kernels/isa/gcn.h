@@ -214,6 +214,11 @@ DEV void store_u32(u64 at, u32 x) {
 DEV void atomic_add_u64(u64 at, u64 x) {
     __hip_atomic_fetch_add((ISA_DEVICE u64 *)at, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
+/* ISA_ADDS floats. global_atomic_add_f32 */
+#define ISA_ADDS 1
+DEV void atomic_add_f32(u64 at, const float *x) {
+    __hip_atomic_fetch_add((ISA_DEVICE float *)at, *x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 DEV void atomic_or_u32(u64 at, u32 x) {
     __hip_atomic_fetch_or((ISA_DEVICE u32 *)at, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }

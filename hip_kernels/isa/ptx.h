@@ -104,6 +104,18 @@ DEV void store_b128(u64 at, b128 x) { *(b128 *)at = x; }
 /* As one act, in any order with others. 9.7.13.6 red */
 DEV void atomic_add_u64(u64 at, u64 x) { atomicAdd((u64 *)at, x); }
 DEV void atomic_or_u32(u64 at, u32 x) { atomicOr((u32 *)at, x); }
+/* ISA_ADDS floats, each as one act; `at` is a multiple of their size. 9.7.13.6 red, its .v4 */
+#if ATTN_HAS_ADD_4
+#define ISA_ADDS 4
+DEV void atomic_add_f32(u64 at, const float *x) {
+    ISA_ASM("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(x[0]),
+            "f"(x[1]), "f"(x[2]), "f"(x[3])
+            : "memory");
+}
+#else
+#define ISA_ADDS 1
+DEV void atomic_add_f32(u64 at, const float *x) { atomicAdd((float *)at, *x); }
+#endif
 
 /* -- Shared memory ----------------------------------------------------------------------------- */
 extern __shared__ __align__(1024) u8 attn_shared[];

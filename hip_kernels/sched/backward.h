@@ -21,11 +21,19 @@
        time ->    |  s n  |  dp n  | p, g |  sums n      | s n+1 ...
        load n+1   |=====================================|             S = 2
 
-   Nothing is exchanged between warps or blocks: the same bits in each run. Heads are not packed
-   into rows, and steps are not split: pack and splits are 1. */
+   Apart, nothing is exchanged between warps or blocks: the same bits in each run. Fused
+   (ATTN_FUSED), rows are keys, and a step's part of dq = g' . own K is added to memory (core/dq.h):
+   its warps need all of g, which goes through shared memory, and a barrier C more.
+
+       s, dp, p, g | g shared | C | dv, dk | dq's part, atomics
+
+   Heads are not packed into rows, and steps are not split: pack and splits are 1. */
 #ifndef ATTN_BACKWARD_H
 #define ATTN_BACKWARD_H
 
+#if ATTN_FUSED
+#include "core/dq.h"
+#endif
 #include "core/grad.h"
 #include "sched/sources.h"
 
@@ -35,38 +43,72 @@ enum {
     FLYING = ATTN_STAGES > 2 ? 2 * (ATTN_STAGES - 2) : 0    /* at A: those of steps after n */
 };
 
-/* The head of a step, and its first row; behind the last step: past all rows. */
-DEV i32 step_head(const attn_params *p, const attn_item *w, i32 step) {
-#if ATTN_KEY_ROWS
-    return w->hk * p->group + (step < 0 ? 0 : (step >> 1) / range_steps(w));
-#else
-    (void)p, (void)step;
-    return w->h;
-#endif
-}
-DEV i32 step_row(const attn_item *w, i32 step) {
-#if ATTN_KEY_ROWS
-    return step < 0 ? w->seq.nq : (step >> 1) % range_steps(w) * ATTN_BN;
-#else
-    return step < 0 ? w->k_end : (step >> 1) * ATTN_BN;
-#endif
+/* LSE and c of a step's queries lie behind the tiles, a place each stage. */
+enum {
+    STATS_AT = ATTN_SHARED_BYTES,
+    STATS_BYTES = ATTN_BN * 8,
+    STATS_EACH = (ATTN_BN + ATTN_THREADS - 1) / ATTN_THREADS, /* that a thread brings */
+    BACKWARD_SHARED_BYTES = STATS_AT + ATTN_KEY_ROWS * ATTN_STAGES * STATS_BYTES
+};
+
+/* What a lane keeps of a step's loads under way. */
+typedef struct step_hold {
+    ring_hold k, v;
+    attn_stats stats[STATS_EACH];
+} step_hold;
+
+/* A step: its head; its block of rows, doubled, plus 1 if all of it is visible; -1 behind the last
+   one. */
+typedef struct back_step {
+    i32 h, block;
+} back_step;
+
+DEV i32 step_row(const attn_item *w, const back_step *step) {
+    const i32 past = ATTN_KEY_ROWS ? w->seq.nq : w->k_end;
+    return step->block < 0 ? past : (step->block >> 1) * ATTN_BN;
 }
 
-DEV void step_load(const attn_params *p, const attn_item *w, i32 step, int stage, ring_hold *hold,
-                   ring_hold *hold_v) {
+DEV back_step step_next(attn_range *it, const attn_params *p, const attn_item *w) {
+    back_step s;
+    s.h = w->h;
+    s.block = range_next(it, p, w);
+#if ATTN_KEY_ROWS
+    s.h = w->hk * p->group;
+    if (p->group > 1 && s.block >= 0) {
+        const i32 steps = range_steps(w), head = (s.block >> 1) / steps;
+        s.h += head;
+        s.block -= head * steps * 2;
+    }
+#endif
+    return s;
+}
+
+DEV void step_load(const attn_params *p, const attn_item *w, const back_step *step, int stage,
+                   step_hold *hold) {
     const i32 row = step_row(w, step);
 #if ATTN_KEY_ROWS
-    const i32 h = step_head(p, w, step);
-    const tile_rows from = source_q(p, w, h), from_v = source_dout(p, w, h);
+    const tile_rows from = source_q(p, w, step->h), from_v = source_dout(p, w, step->h);
+    UNROLL for (int j = 0; j < STATS_EACH; j++) {
+        const int i = thread_id() + j * ATTN_THREADS;
+        hold->stats[j] = i < ATTN_BN ? grad_stats(p, w, step->h, row + i) : stats_nothing();
+    }
 #else
     const tile_rows from = source_k(p, w), from_v = source_v(p, w);
 #endif
-    ring_load(hold, RING_K, stage, &from, row);
-    ring_load(hold_v, RING_V, stage, &from_v, row);
+    ring_load(&hold->k, RING_K, stage, &from, row);
+    ring_load(&hold->v, RING_V, stage, &from_v, row);
 }
-DEV void step_land(int stage, ring_hold *hold, ring_hold *hold_v) {
-    ring_land(hold, RING_K, stage);
-    ring_land(hold_v, RING_V, stage);
+DEV void step_land(int stage, step_hold *hold) {
+    ring_land(&hold->k, RING_K, stage);
+    ring_land(&hold->v, RING_V, stage);
+#if ATTN_KEY_ROWS
+    UNROLL for (int j = 0; j < STATS_EACH; j++) {
+        const int i = thread_id() + j * ATTN_THREADS;
+        if (i < ATTN_BN) {
+            stats_share((u32)(STATS_AT + stage * STATS_BYTES), i, &hold->stats[j]);
+        }
+    }
+#endif
 }
 
 /* The rows that the warp owns. */
@@ -92,74 +134,101 @@ DEV void own_load(const attn_params *p, const attn_item *w, tile_q *own, tile_q 
 }
 
 /* One step whose tiles have landed. */
-DEV void step_sum(const attn_params *p, const attn_item *w, grad_rows *rows, i32 step,
-                  int stage, const tile_q *own, const tile_q *own_v, tile_o *sum, tile_o *sum_v) {
+DEV void step_sum(const attn_params *p, const attn_item *w, grad_rows *rows,
+                  const back_step *step, int stage, const tile_q *own, const tile_q *own_v,
+                  tile_o *sum, tile_o *sum_v) {
     tile_s s, dp;
-    tile_p operand;
+    tile_p operand, operand_v;
+    const u32 stats = (u32)(STATS_AT + stage * STATS_BYTES);
     tile_qk(&s, own, RING_K, stage);
     if (ATTN_SUMS & 1) { /* g is wanted */
         tile_qk(&dp, own_v, RING_V, stage);
     }
-    if (step & 1) {
-        grad_tile(p, w, rows, step_row(w, step), 0, &s, &dp);
+    if (step->block & 1) {
+        grad_tile(p, w, rows, stats, step_row(w, step), 0, &s, &dp);
     } else {
-        grad_tile(p, w, rows, step_row(w, step), 1, &s, &dp);
+        grad_tile(p, w, rows, stats, step_row(w, step), 1, &s, &dp);
     }
     if (ATTN_SUMS & 2) {
-        tile_p_of(&operand, &s);
-        tile_pv(sum_v, &operand, RING_V, stage);
+        tile_p_of(&operand_v, &s);
     }
     if (ATTN_SUMS & 1) {
         tile_p_of(&operand, &dp);
+    }
+#if ATTN_FUSED
+    tile_d d;
+    tile_share(SHARE_G, &operand);
+    if (ATTN_SPLIT > 1) {
+        tile_share(SHARE_P, &operand_v);
+        ring_sync(); /* C */
+        tile_shared(&operand_v, SHARE_P);
+        tile_pv(sum_v, &operand_v, RING_V, stage);
+        tile_shared(&operand, SHARE_G);
+        tile_pv(sum, &operand, RING_K, stage);
+    } else {
+        tile_pv(sum_v, &operand_v, RING_V, stage);
+        tile_pv(sum, &operand, RING_K, stage);
+        ring_sync(); /* C */
+    }
+    UNROLL for (int pass = 0; pass < DQ_PASSES; pass++) {
+        tile_dq(&d, pass);
+        dq_add(dq_block(p, w, w->h, step->block >> 1), pass, &d);
+    }
+#else
+    if (ATTN_SUMS & 2) {
+        tile_pv(sum_v, &operand_v, RING_V, stage);
+    }
+    if (ATTN_SUMS & 1) {
         tile_pv(sum, &operand, RING_K, stage);
     }
+#endif
 }
 
 /* Where keys are rows, w->h becomes the head of the step; what it is at last means nothing. */
 DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v) {
     grad_rows rows;
-    ring_hold hold, hold_v;
+    step_hold hold;
     tile_q own, own_v;
     attn_range it;
-    i32 step[AHEAD + 1]; /* this one and the next ones */
+    back_step step[AHEAD + 1]; /* this one and the next ones */
     range_begin(&it, p, w);
     UNROLL for (int j = 0; j <= AHEAD; j++) {
-        step[j] = range_next(&it, p, w);
+        step[j] = step_next(&it, p, w);
     }
-    if (step[0] < 0) {
+    if (step[0].block < 0) {
         return;
     }
     own_load(p, w, &own, &own_v);
     UNROLL for (int r = 0; !ATTN_KEY_ROWS && r < TILE_ROWS; r++) {
-        rows.of[r] = grad_stats(p, w, w->row0 + tile_row(r));
+        rows.of[r] = grad_stats(p, w, w->h, w->row0 + tile_row(r));
     }
     for (int i = 0; i < ATTN_GRAD_SUMS; i++) {
         rows.sum[i] = 0;
     }
     UNROLL for (int j = 0; j < AHEAD; j++) {
-        step_load(p, w, step[j], j, &hold, &hold_v);
-        step_land(j, &hold, &hold_v);
+        step_load(p, w, &step[j], j, &hold);
+        step_land(j, &hold);
     }
     int stage = 0, next = AHEAD % STAGES; /* of this step, of the one that is loaded */
-    while (step[0] >= 0) {
+    while (step[0].block >= 0) {
         ring_wait(FLYING);
         ring_sync(); /* A */
-        w->h = step_head(p, w, step[0]);
+        w->h = step[0].h;
         if (STAGES > 1 || RING_HOLDS) {
-            step_load(p, w, step[AHEAD], next, &hold, &hold_v);
+            step_load(p, w, &step[AHEAD], next, &hold);
         }
-        step_sum(p, w, &rows, step[0], stage, &own, &own_v, sum, sum_v);
+        step_sum(p, w, &rows, &step[0], stage, &own, &own_v, sum, sum_v);
         if (STAGES == 1) {
             ring_sync(); /* B */
         }
         if (STAGES == 1 && !RING_HOLDS) {
-            step_load(p, w, step[AHEAD], next, &hold, &hold_v);
+            step_load(p, w, &step[AHEAD], next, &hold);
         }
-        step_land(next, &hold, &hold_v);
+        step_land(next, &hold);
         UNROLL for (int j = 0; j < AHEAD; j++) {
             step[j] = step[j + 1];
         }
-        step[AHEAD] = step[AHEAD] < 0 ? -1 : range_next(&it, p, w);
+        step[AHEAD] = step_next(&it, p, w);
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         next = next + 1 == STAGES ? 0 : next + 1;
     }

@@ -17,6 +17,7 @@ unsigned long long attn__emu_warp_ballot(int x);
 void attn__emu_api_load(void *to, unsigned long long at, unsigned bytes);
 void attn__emu_api_store(unsigned long long at, const void *from, unsigned bytes);
 void attn__emu_atomic_add_u64(unsigned long long at, unsigned long long x);
+void attn__emu_atomic_add_f32(unsigned long long at, const float *x, int n);
 void attn__emu_atomic_or_u32(unsigned long long at, unsigned x);
 void attn__emu_api_shared_load(void *to, unsigned at, unsigned bytes);
 void attn__emu_api_shared_store(unsigned at, const void *from, unsigned bytes);
@@ -26,8 +27,8 @@ void attn__emu_api_shared_store(unsigned at, const void *from, unsigned bytes);
     .warp_sync = attn__emu_warp_sync, .lane_xor = attn__emu_lane_xor,                              \
     .warp_ballot = attn__emu_warp_ballot, .load = attn__emu_api_load,                              \
     .store = attn__emu_api_store, .atomic_add_u64 = attn__emu_atomic_add_u64,                      \
-    .atomic_or_u32 = attn__emu_atomic_or_u32, .shared_load = attn__emu_api_shared_load,            \
-    .shared_store = attn__emu_api_shared_store
+    .atomic_add_f32 = attn__emu_atomic_add_f32, .atomic_or_u32 = attn__emu_atomic_or_u32,          \
+    .shared_load = attn__emu_api_shared_load, .shared_store = attn__emu_api_shared_store
 
 static inline uint32_t emu_bits(float x) {
     uint32_t u;

@@ -24,6 +24,7 @@ typedef struct attn_emu_common {
     void (*load)(void *to, unsigned long long at, unsigned bytes);
     void (*store)(unsigned long long at, const void *from, unsigned bytes);
     void (*atomic_add_u64)(unsigned long long at, unsigned long long x);
+    void (*atomic_add_f32)(unsigned long long at, const float *x, int n);
     void (*atomic_or_u32)(unsigned long long at, unsigned x);
     void (*shared_load)(void *to, unsigned at, unsigned bytes);
     void (*shared_store)(unsigned at, const void *from, unsigned bytes);
@@ -110,6 +111,12 @@ EMU_LOAD(load_b128, load, u64, b128, b128)
 EMU_STORE(store_u16, store, u64, u32, u16)
 EMU_STORE(store_u32, store, u64, u32, u32)
 DEV void atomic_add_u64(u64 at, u64 x) { attn_emu->atomic_add_u64(at, x); }
+#if ATTN_HAS_ADD_4
+#define ISA_ADDS 4
+#else
+#define ISA_ADDS 1
+#endif
+DEV void atomic_add_f32(u64 at, const float *x) { attn_emu->atomic_add_f32(at, x, ISA_ADDS); }
 DEV void atomic_or_u32(u64 at, u32 x) { attn_emu->atomic_or_u32(at, x); }
 DEV void store_b128(u64 at, b128 x) { attn_emu->store(at, &x, sizeof x); }
 EMU_LOAD(shared_load_u32, shared_load, u32, u32, u32)
