@@ -89,7 +89,9 @@ void attn__put_node(attn__text *t, const attn_graph *g, const int32_t *word, int
     const attn__node *const node = &g->node[at];
     put(t, "    const %s x%d = ", attn__c_type(node->type), at);
     switch (node->op) {
-    case OP_leaf: put(t, "%s%s", node->sym == LEAF_s ? "" : "at->", attn__leaf_names[node->sym]); break;
+    case OP_leaf:
+        put(t, "%s%s", node->sym == LEAF_s ? "" : "at->", attn__leaf_names[node->sym]);
+        break;
     case OP_const: attn__put_constant(t, node); break;
     case OP_param:
         put(t, node->type == VT_F32 ? "float_of((u32)p->word[%d])" : "(i32)p->word[%d]",

@@ -576,7 +576,8 @@ TEST_CASE("a kernel's loads from a buffer") {
     words wrong = in, to(64);
     wrong[20] = 1024 - 12;
     CHECK(code.launch("buffer", {emu::Code::at(wrong), emu::Code::at(to), 128}, 1, 64) < 0);
-    CHECK(std::string(attn_error()).find("thread 10 loads 16 bytes at 0x3f4 of a buffer of 1024 bytes") !=
+    CHECK(std::string(attn_error())
+              .find("thread 10 loads 16 bytes at 0x3f4 of a buffer of 1024 bytes") !=
           std::string::npos);
     wrong = in;
     wrong[21] = 16;

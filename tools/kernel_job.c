@@ -2,7 +2,7 @@
 
        kernel_job gfx942 f16 128 128 4096 0 OUT [PASS] [dropout] [scales] [blocks] [TEXT]
 
-   PASS, of backward: dq, dkdv or fused.
+   PASS, of backward: dq, dkdv or fused; of forward: producer, that schedule.
 
    4096 are the query rows; 0: the first tile, 1: the next smaller one, ...; TEXT is a variant.
    Prints the definitions on one line, in front of them warps and the tile's keys, or nothing where
@@ -88,11 +88,13 @@ int main(int argc, char **argv) {
         return 2;
     }
     const int d = atoi(argv[3]), dv = atoi(argv[4]), sums = argc > 8 ? sums_of(argv[8]) : 0;
+    const int producer = argc > 8 && strcmp(argv[8], "producer") == 0;
     const attn__grad_size grad = attn__target_grad(target, type, d > dv ? d : dv, atoll(argv[5]));
     attn__tile_size tile =
-        sums == 4 ? grad.fused
-        : sums    ? grad.tile
-                  : attn__target_tile(target, type, d, dv, atoll(argv[5]));
+        sums == 4  ? grad.fused
+        : sums     ? grad.tile
+        : producer ? attn__target_producer(target, type, d, dv, atoll(argv[5]), argc == 9)
+                   : attn__target_tile(target, type, d, dv, atoll(argv[5]));
     for (int smaller = atoi(argv[6]); smaller > 0; smaller--) {
         if (!(sums ? attn__grad_smaller(target, sums == 4, &tile) : attn__tile_smaller(&tile))) {
             return 0;
@@ -103,12 +105,18 @@ int main(int argc, char **argv) {
     }
     printf("%d %d -DATTN_TYPE=%d -DATTN_D=%d -DATTN_DV=%d -DATTN_BM=%d -DATTN_BN=%d "
            "-DATTN_WARPS=%d -DATTN_STAGES=%d",
-           tile.warps, tile.bn, type == ATTN_F16 ? 1 : type == ATTN_BF16 ? 2 : 3, d, dv,
-           tile.bm, tile.bn, tile.warps, tile.stages);
+           tile.warps + 4 * producer, tile.bn,
+           type == ATTN_F16    ? 1
+           : type == ATTN_BF16 ? 2
+                               : 3,
+           d, dv, tile.bm, tile.bn, tile.warps, tile.stages);
     if (sums) {
         define_backward(&grad, sums);
     }
-    for (int i = sums ? 9 : 8; i < argc && status == 0; i++) {
+    if (producer) {
+        printf(" -DATTN_PRODUCER=1");
+    }
+    for (int i = sums || producer ? 9 : 8; i < argc && status == 0; i++) {
         status = feature(argv[i], sums > 0, argv[7]);
     }
     printf("\n");

@@ -209,7 +209,7 @@ local function sm(code)
     local path = inner_loop(read_sass(code))
     local matrix = count(path, 'matrix')
     return matrix > 0 and {
-        matrix = math.floor(100 * matrix / #path),
+        matrix = math.floor(1000 * matrix / #path) / 10,
         text = ('loop %d instructions, %d matrix'):format(#path, matrix),
     } or nil
 end

@@ -42,7 +42,7 @@ DEV attn_iv iv_hull(attn_iv a, attn_iv b) {
 DEV attn_fv fv_hull(attn_fv a, attn_fv b) { return fv(vm_min(a.lo, b.lo), vm_max(a.hi, b.hi)); }
 DEV int iv_single(attn_iv a) { return a.lo == a.hi; }
 
-/* -- What is read: the elements of a box of indices, if they are at most IV_MOST ------------------ */
+/* -- What is read: the elements of a box of indices, if they are at most IV_MOST --------------- */
 
 #define IV_MOST 256
 

@@ -237,7 +237,8 @@ DEV __amdgpu_buffer_rsrc_t isa_buffer(u64 base, u32 bytes) {
 }
 DEV b128 buffer_load_b128(u64 base, u32 bytes, u32 at) {
     return __builtin_bit_cast(
-        b128, __builtin_amdgcn_raw_buffer_load_b128(isa_buffer(base, uniform(bytes)), (int)at, 0, 0));
+        b128,
+        __builtin_amdgcn_raw_buffer_load_b128(isa_buffer(base, uniform(bytes)), (int)at, 0, 0));
 }
 DEV b64 buffer_load_b64(u64 base, u32 bytes, u32 at) {
     return __builtin_bit_cast(
