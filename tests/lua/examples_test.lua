@@ -68,4 +68,29 @@ test('experiment: the loss falls', function(t)
     t.ok(losses[6] < losses[1] / 50)
 end)
 
+-- The losses that characters.lua writes; env: what it reads of the environment.
+local function losses(device, env)
+    local path = os.tmpname()
+    local get = os.getenv
+    os.getenv = function(name) -- output() asks it for all but DEV
+        return name == 'LOG' and path or env[name] or get(name)
+    end
+    local ok, why = pcall(output, folder .. 'characters.lua', device)
+    os.getenv = get
+    assert(ok, why)
+    local list = {}
+    for line in io.lines(path) do list[#list + 1] = tonumber(line:match '(%S+)$') end
+    os.remove(path)
+    return list
+end
+
+test('characters: the losses of a chip are those of the processor', function(t)
+    local env = {STEPS = '3', ONLY = 'ALiBi'}
+    local cpu, chip = losses('cpu', env), losses('emu:gfx942', env)
+    t.equal(#cpu, 3)
+    for i = 1, 3 do
+        t.ok(math.abs(cpu[i] - chip[i]) < 1e-5, ('step %d: %.9g, %.9g'):format(i, cpu[i], chip[i]))
+    end
+end)
+
 test.done()
