@@ -19,7 +19,7 @@ namespace {
         return;                                                                                    \
     }
 
-enum { BLOCKS = 5, KEYS = BLOCKS * 64, ROWS = 128, SHARED = 16384 + 4 * 8192 + 64, THREADS = 384 };
+enum { BLOCKS = 5, KEYS = BLOCKS * 64, ROWS = 128, SHARED = 50176 + 8192, THREADS = 384 };
 
 // Group 0 loads, groups 1 and 2 have 64 rows each: o += (q k') v for 5 blocks of 64 keys, in two
 // stages; the two take turns at q k'. Numbers are small integers, so all sums are exact.
@@ -176,13 +176,16 @@ const Fault faults[] = {
     {"swizzle", "wgmma_desc(STAGE_K(i) + 32 * k, 16, 1024)",
      "(wgmma_desc(STAGE_K(i) + 32 * k, 16, 1024) ^ (u64)3 << 62)", nullptr, nullptr},
     {"stage_of_k", "wgmma_desc(STAGE_K(i)", "wgmma_desc(STAGE_K(i + 1)", nullptr, nullptr},
-    {"outside", "(u32)(group - 1) * 8192", "(u32)(group + 5) * 8192", "the block has"},
+    {"outside", "(u32)(group - 1) * 8192", "(u32)(group + 7) * 8192", "the block has"},
     {"place_of_box", "tensor_load_4d(STAGE_K(i)", "tensor_load_4d(STAGE_K(i) + 512",
      "no multiple of 1024"},
     {"box_outside", "tensor_load_4d(STAGE_V(i)", "tensor_load_4d(STAGE_V(i) + 16384", nullptr,
      nullptr},
     {"both_at_one", "tensor_load_4d(STAGE_V(i)", "tensor_load_4d(STAGE_K(i)",
      "where a copy is on its way"},
+    {"box_left", "mbarrier_wait(EMPTY(i)",
+     "if (i == 4) { tensor_load_4d(50176, map + 1, BAR + 32, 0, 0, 0, 0); } mbarrier_wait(EMPTY(i)",
+     "ends with a copy to shared memory at 50176"},
     {"row_of_box", "64 * i, 0, 0);\n    }", "64 * i + 1, 0, 0);\n    }", nullptr, nullptr},
     // Groups.
     {"no_turn", "if (group == 2) { named_arrive(1, 256); }", "", never, never},
@@ -352,6 +355,10 @@ ATTN_ENTRY(NAME, NAME_body, args)
         {"no_barrier", "block_sync(); /* written */", "", "without a barrier"},
         {"half", "i < 2048;", "i < 2000;", "nobody has written"},
         {"overwritten", "block_sync(); /* read */", "", "may still read"},
+        {"left", "wgmma_wait(0);", "return;", "ends after 0 products of its group's 1"},
+        {"again", "block_sync(); /* read */",
+         "wgmma_64x64x16_ss_f16(x, y, wgmma_desc(0, 16, 1024), wgmma_desc(0, 16, 1024), 1);",
+         "since the last wgmma_fence"},
     };
     std::string all = "#include \"isa/ptx_sm90.h\"\n";
     for (const Want &w : wants) {
@@ -364,6 +371,58 @@ ATTN_ENTRY(NAME, NAME_body, args)
             const emu::Options options(order);
             INFO(w.name << " " << order);
             CHECK(code.launch(w.name, {}, 1, 128, 8192) == (w.sentence ? ATTN_DRIVER : ATTN_OK));
+            CHECK((!w.sentence || std::strstr(attn_error(), w.sentence) != nullptr));
+        }
+    }
+}
+
+// Group 0 writes a word, group 1 reads it and group 0 writes it again.
+TEST_CASE("barriers by number order what is before and behind them", "[sm90]") {
+    NEEDS_CC();
+    const std::string text = R"(
+DEV void NAME_body(const args *p) {
+    const int t = thread_id(), n = 256, first = 128;
+    if (group_id() == 0) {
+        if (t == 0) { shared_store_u32(0, 7); }
+        named_arrive(1, 256);
+        named_sync(2, n);
+        if (t == 0) { shared_store_u32(0, 8); }
+    } else {
+        named_sync(1, 256);
+        const u32 x = shared_load_u32(0);
+        if (x != 7) { store_u32(0, x); }
+        if (t >= first) { named_arrive(2, n); }
+    }
+    (void)p;
+}
+ATTN_ENTRY(NAME, NAME_body, args)
+)";
+    struct Want {
+        const char *name, *from, *to, *sentence;
+    };
+    const Want wants[] = {
+        {"in_turn", "", "", nullptr},
+        {"no_first", "named_sync(1, 256);", "named_arrive(1, 256);", "shared memory at 0"},
+        {"no_second", "named_sync(2, n);", "named_arrive(2, n);", "shared memory at 0"},
+        {"twice", "named_arrive(1, 256);", "named_arrive(1, 256); named_arrive(1, 256);",
+         "arrives twice at barrier 1"},
+        {"last_alone", "n = 256, first = 128", "n = 160, first = 224", "shared memory at 0"},
+        {"never", "if (t >= first)", "if (t < first)",
+         "waits at barrier 2 for 256 threads for ever"},
+        {"lanes", "named_arrive(1, 256);", "named_arrive(1 + t % 2, 256);", "lane 0 at 1 for 256"},
+    };
+    std::string all = "#include \"isa/ptx_sm90.h\"\n";
+    for (const Want &w : wants) {
+        all += emu::replaced(emu::replaced(text, w.from, w.to), "NAME", w.name);
+    }
+    emu::Chip chip("emu:sm_90a");
+    emu::Code code(chip, all);
+    for (const Want &w : wants) {
+        for (const char *order : orders) {
+            const emu::Options options(order);
+            INFO(w.name << " " << order);
+            CHECK(code.launch(w.name, {}, 1, 256, 64) == (w.sentence ? ATTN_DRIVER : ATTN_OK));
+            INFO(attn_error());
             CHECK((!w.sentence || std::strstr(attn_error(), w.sentence) != nullptr));
         }
     }

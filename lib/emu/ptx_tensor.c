@@ -68,7 +68,7 @@ static void land_row(const ptx_box *box, unsigned char *to, uint32_t row) {
     uint64_t from = w[ADDRESS];
     int inside = 1;
     for (int i = 1; i < AXES; i++) {
-        inside &= at[i] >= 0 && (uint64_t)at[i] < w[N + i];
+        inside &= (uint64_t)at[i] < w[N + i];
         from += (uint64_t)at[i] * w[ST + i - 1];
     }
     const int64_t element = (int64_t)w[ELEMENT], n = (int64_t)w[N];
