@@ -12,6 +12,7 @@ enum {
 #define TILE_ROWS         (ATTN_WARP_ROWS / 8)
 #define TILE_COLS(n)      ((n) / (4 * ATTN_SPLIT))
 #define TILE_P_SCALE      1.0f
+#define TILE_CHAINS       (ATTN_PRODUCER ? 2 : 1)
 #define TILE_DROP_CALLS   1
 #define TILE_DROP_CALL(c) 0
 

@@ -99,7 +99,11 @@ DEV void softmax_p(tile_s *s, attn_soft *t, float factor) {
             fma_two(p, factor, -base);
             p[0] = exp2_fast(p[0]);
             p[1] = exp2_fast(p[1]);
-            add_two(sum, p);
+            if (TILE_CHAINS == 2) {
+                add_two(sum, p);
+            } else {
+                sum[0] = sum[0] + p[0] + p[1];
+            }
         }
         t->l[r] += sum[0] + sum[1];
     }

@@ -35,6 +35,7 @@
        void tile_p_of(tile_p *p, const tile_s *s)                      rounds and arranges
        void tile_pv(tile_o *o, const tile_p *p, int what, int stage)   o += p . v of the stage
        what: RING_K in tile_qk, RING_V in tile_pv; in backward, where D is DV, either in both
+       TILE_CHAINS    sums of a row's p that a lane keeps, 1 where registers are few, or 2
        TILE_P_SCALE   p, at most 2^8 (softmax.h), is multiplied by this power of two before it is
                       rounded (1, or 2^k on chips that flush 16-bit subnormals); core/ multiplies
                       and divides
@@ -114,7 +115,7 @@ typedef struct tile_rows {
 #define TILE_O_SCALE 1.0f
 #endif
 #if !defined(TILE_ROWS) || !defined(TILE_COLS) || !defined(TILE_P_SCALE) ||                       \
-    !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) || !defined(ATTN_SHARED_BYTES)
+    !defined(TILE_CHAINS) || !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) || !defined(ATTN_SHARED_BYTES)
 #error "the arch header lacks a TILE_ name or ATTN_SHARED_BYTES"
 #endif
 
