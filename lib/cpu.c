@@ -25,9 +25,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* What the parts of a forward item may take of the second cache. */
-enum { PARTS_BYTES = 384 << 10 };
 
 /* -- Plan -------------------------------------------------------------------------------------- */
 
@@ -106,6 +105,20 @@ static int compile_all(attn__cpu_plan *plan, const attn__problem *p) {
     return ATTN_OK;
 }
 
+/* What the parts of a forward item may take of the second cache: half of it. It shows in no bit.
+   Asking takes long on virtual machines, so it is done once. */
+static int64_t parts_bytes(void) {
+    static _Atomic int64_t half;
+    if (!half) {
+        int64_t cache = 0;
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+        cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+        half = cache / 2 > 384 << 10 ? cache / 2 : 384 << 10;
+    }
+    return half;
+}
+
 /* Most tiles of all sequences: those of padded ones, or of packed rows and a rest per sequence. */
 static int64_t most_tiles(int64_t B, int packed, int64_t rows, int64_t longest, int size) {
     return packed ? rows / size + B : B * ((longest + size - 1) / size);
@@ -141,9 +154,8 @@ static void lay_out(attn_plan *to, attn__cpu_plan *plan) {
     plan->q_tiles = most_tiles(p->B, p->q_packed, p->TQ, p->NQ, BM);
     plan->k_tiles = most_tiles(p->B, p->k_packed, p->TK, p->NK, BN);
     const int64_t part_bytes = (int64_t)sizeof(float) * BM * (plan->ldd + plan->ldv);
-    plan->wide = (int)(PARTS_BYTES / part_bytes < 1       ? 1
-                       : PARTS_BYTES / part_bytes > PARTS ? PARTS
-                                                          : PARTS_BYTES / part_bytes);
+    const int64_t fit = parts_bytes() / part_bytes;
+    plan->wide = (int)(fit < 1 ? 1 : fit > PARTS ? PARTS : fit);
     const int narrow = attn__narrow_parts(p->H / p->HK, 1);
     plan->parts = narrow > plan->wide ? narrow : plan->wide;
     attn__scratch_lay(plan, p, NULL, &x, &plan->thread_bytes);
@@ -175,6 +187,8 @@ static int cpu_plan(attn_plan *to) {
     plan->ops = to->device->ops;
     plan->pairs = plan->ops->mul_pairs && p->q.type == ATTN_BF16 && p->k.type == ATTN_BF16 &&
                   p->v.type == ATTN_BF16;
+    plan->split = plan->ops->go_on && !plan->pairs && p->direction == ATTN_FORWARD &&
+                  !(p->flags & ATTN_BATCH_INVARIANT) && p->NQ >= BM && p->D % (2 * LANES) == 0;
     plan->pairs_grad = plan->pairs && p->dout.type == ATTN_BF16;
     ATTN_TRY(compile_all(plan, &to->problem));
     lay_out(to, plan);

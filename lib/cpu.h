@@ -8,6 +8,8 @@
        cpu_walk.c   the key tiles that a tile of queries sees
        cpu_limits.c the keys that a row sees, where the mask is one of ranges
        cpu_fwd.c    some tiles of queries: online softmax over the keys they see
+       cpu_strips.c whole tiles of forward, where tile registers multiply beside the other work
+       cpu_narrow.c tiles of few rows
        cpu_bwd.c    a tile of queries: dq, dsink; a tile of keys: dk, dv
        cpu_grad.c   gradients of captured tensors and parameters
        cpu_tile.h   the loops on tiles, a table per instruction set */
@@ -24,7 +26,7 @@ enum {
     LDS = ATTN__LDS,
     SEGMENT = 2048, /* keys whose sums are a state of their own */
     RUNS = 8,
-    PARTS = 8
+    PARTS = 16
 };
 
 /* A variant compiled for one pass: where its results stand in the machine's output, -1 for those it
@@ -79,6 +81,7 @@ typedef struct attn__cpu_plan {
     attn__limits limits;
     int ldd, ldv;             /* D and DV rounded up to LANES */
     int pairs;                /* q, k and v are bf16 and multiplied as pairs */
+    int split;                /* whole tiles of f32 are multiplied split, in forward */
     int pairs_grad;           /* and so is dO: backward's products, too */
     int one_pass;             /* there is room for the run's dq */
     int wide;                 /* most full query tiles of a forward item, <= PARTS */
@@ -136,6 +139,8 @@ typedef struct attn__part {
     int has_all;
     float *wild;  /* [rows][ldv]: sums of visible elements of v that are not finite */
     int has_wild; /* wild counts */
+    float *q_split; /* [rows][3][ldd / 2]: q, where the plan splits, */
+    int tame;       /* and all of it is tame */
     float *row_scale;
     uint8_t nan[BM];
 } attn__part;
@@ -161,6 +166,10 @@ typedef struct attn__scratch {
     attn__state state[2]; /* of all parts */
     float *row_scale;     /* of all parts */
     float *wild;          /* [rows of all parts][ldv] */
+    float *q_split;       /* where the plan splits: [rows of all parts][3][ldd / 2] */
+    float *kt_split;      /* [3] panels of pairs, as kt */
+    float *v_split;       /* [3] panels of pairs, as v */
+    float *p_split;       /* [BM][3][BN / 2] */
     float *sum;           /* [BM][ldv]: p v */
     float *o;             /* [BM][ldv]: dO (backward, and so what follows) */
     float *q_panels;      /* [ldd / LANES][BM][LANES] as factor of dk */
@@ -194,6 +203,8 @@ typedef struct attn__tile {
     float own_scale[BM];
     float *dq;  /* [NQ][ldd]: sums of dq of this head, or NULL */
     attn__ahead ahead; /* what is asked for while other things are loaded; rows 0: nothing */
+    enum attn__form form; /* of p */
+    int tame;   /* k and v are tame and stand split */
     int wild_k; /* k has elements that are not finite, and dq is wanted */
     float key_scale[BN], value_scale[BN];
     int has_key_scale, has_value_scale;

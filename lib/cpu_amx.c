@@ -54,13 +54,6 @@ static const config all_whole = {.palette = 1,
                                  .row_bytes = {ROW, ROW, ROW, ROW, ROW, ROW, ROW, ROW},
                                  .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE}};
 
-/* A left factor's registers, rows 16 i.. and pairs 16 l.., are at + i * strip + l * block, `step`
-   bytes from row to row; a right one's, pairs 16 l.. of panel j, at + j * strip + l * block. */
-typedef struct factor {
-    const char *at;
-    int64_t step, block, strip;
-} factor;
-
 static int least(int a, int b) {
     return a < b ? a : b;
 }
@@ -75,95 +68,166 @@ static void fill(char *to, const float *from, int64_t ld, int rows, int floats) 
 
 /* -- What fills registers ---------------------------------------------------------------------- */
 
-#define LOAD(n, x, strip_at, l)                                                                    \
-    _tile_loadd(n, (x)->at + (strip_at) * (x)->strip + (l) * (x)->block, (x)->step)
 #define BEGIN(n, at)                                                                               \
-    if (set) {                                                                                     \
+    if (x->set) {                                                                                  \
         _tile_zero(n);                                                                             \
     } else {                                                                                       \
-        _tile_loadd(n, at, c_step);                                                                \
+        _tile_loadd(n, at, x->c_row);                                                              \
     }
-#define MULTIPLY(first, second)                                                                    \
-    BEGIN(first, at)                                                                               \
-    BEGIN(second, at + ROW)                                                                        \
-    for (int l = 0; l < blocks; l++) {                                                             \
-        LOAD(4, a, i, l);                                                                          \
-        LOAD(6, b, j, l);                                                                          \
-        LOAD(7, b, j + 1, l);                                                                      \
-        _tile_dpbf16ps(first, 4, 6);                                                               \
-        _tile_dpbf16ps(second, 4, 7);                                                              \
-    }
-#define STORE(first, second)                                                                       \
-    _tile_stored(first, before, c_step);                                                           \
-    _tile_stored(second, before + ROW, c_step)
 
-/* Strips of 16 rows by panels of 16 columns. */
-static void multiply(char *c, int64_t c_step, const factor *a, const factor *b, int strips,
-                     int panels, int blocks, int set) {
-    char *before = NULL;
-    int turn = 0;
+/* The left or right factor's registers, of one or both strips or panels, of a part. */
+#define LEFT(part)                                                                                 \
+    _tile_loadd(4, a + (part) * x->a_part, x->a_row);                                              \
+    if (two_i) {                                                                                   \
+        _tile_loadd(5, a + (part) * x->a_part + x->a_strip, x->a_row);                             \
+    }
+#define RIGHT(part)                                                                                \
+    _tile_loadd(6, b + (part) * x->b_part, x->b_row);                                              \
+    if (two_j) {                                                                                   \
+        _tile_loadd(7, b + (part) * x->b_part + x->b_panel, x->b_row);                             \
+    }
+#define MULTIPLY                                                                                   \
+    _tile_dpbf16ps(0, 4, 6);                                                                       \
+    if (two_j) {                                                                                   \
+        _tile_dpbf16ps(1, 4, 7);                                                                   \
+    }                                                                                              \
+    if (two_i) {                                                                                   \
+        _tile_dpbf16ps(2, 5, 6);                                                                   \
+    }                                                                                              \
+    if (two_i && two_j) {                                                                          \
+        _tile_dpbf16ps(3, 5, 7);                                                                   \
+    }
+
+/* A block of the sums of two strips and two panels, or of one. Of split factors the six products
+   come in an order in which one side's registers stay. */
+static inline __attribute__((always_inline)) void step(const attn__product *x, int i, int j, int l,
+                                                       const int two_i, const int two_j) {
+    char *const c = x->c + i * SIDE * x->c_row + j * ROW, *const c2 = c + SIDE * x->c_row;
+    const char *const a = x->a + i * x->a_strip + l * x->a_block;
+    const char *const b = x->b + j * x->b_panel + l * x->b_block;
     /* The compiler does not know that registers are loaded from memory. */
     __asm__ volatile("" ::: "memory");
-    int j = 0;
-    for (; j + 1 < panels; j += 2) { /* two panels stay in the first cache */
-        for (int i = 0; i < strips; i++, turn = !turn) {
-            char *const at = c + i * SIDE * c_step + j * ROW;
-            if (turn) {
-                MULTIPLY(2, 3)
-                STORE(0, 1);
-            } else {
-                MULTIPLY(0, 1)
-                if (before) {
-                    STORE(2, 3);
-                }
-            }
-            before = at;
+    if (l == 0) {
+        BEGIN(0, c)
+        if (two_j) {
+            BEGIN(1, c + ROW)
+        }
+        if (two_i) {
+            BEGIN(2, c2)
+        }
+        if (two_i && two_j) {
+            BEGIN(3, c2 + ROW)
         }
     }
-    for (int i = 0; i < strips && j < panels; i++) {
-        char *const at = c + i * SIDE * c_step + j * ROW;
-        BEGIN(5, at)
-        for (int l = 0; l < blocks; l++) {
-            LOAD(4, a, i, l);
-            LOAD(6, b, j, l);
-            _tile_dpbf16ps(5, 4, 6);
+    LEFT(0)
+    if (x->split) {
+        RIGHT(2)
+        MULTIPLY
+        RIGHT(1)
+        MULTIPLY
+        LEFT(1)
+        MULTIPLY
+        RIGHT(0)
+        MULTIPLY
+        LEFT(2)
+        MULTIPLY
+        LEFT(0)
+        MULTIPLY
+    } else {
+        RIGHT(0)
+        MULTIPLY
+    }
+    if (l + 1 == x->blocks) {
+        _tile_stored(0, c, x->c_row);
+        if (two_j) {
+            _tile_stored(1, c + ROW, x->c_row);
         }
-        _tile_stored(5, at, c_step);
+        if (two_i) {
+            _tile_stored(2, c2, x->c_row);
+        }
+        if (two_i && two_j) {
+            _tile_stored(3, c2 + ROW, x->c_row);
+        }
     }
-    if (before && turn) {
-        STORE(0, 1);
-    } else if (before) {
-        STORE(2, 3);
+}
+
+/* Down two panels, which stay in the first cache, then the next two. */
+static void go_on(attn__queue *q) {
+    const attn__product *const x = &q->product[q->at];
+    const int two_i = q->i + 1 < x->strips, two_j = q->j + 1 < x->panels;
+    if (two_i && two_j) {
+        step(x, q->i, q->j, q->l, 1, 1);
+    } else if (two_i) {
+        step(x, q->i, q->j, q->l, 1, 0);
+    } else if (two_j) {
+        step(x, q->i, q->j, q->l, 0, 1);
+    } else {
+        step(x, q->i, q->j, q->l, 0, 0);
     }
+    if (++q->l < x->blocks) {
+        return;
+    }
+    q->l = 0;
+    q->i += 2;
+    if (q->i >= x->strips) {
+        q->i = 0;
+        q->j += 2;
+    }
+    if (q->j >= x->panels) {
+        q->j = 0;
+        q->at++;
+    }
+}
+
+void attn__go_on_amx(attn__queue *q, int all) {
+    q->due += q->steps;
+    while (q->at < q->n && (all || q->due >= q->rows)) {
+        go_on(q);
+        q->due -= q->rows;
+    }
+}
+
+static void multiply(const attn__product *x) {
+    attn__queue q = {.n = 1};
+    q.product[0] = *x;
+    attn__go_on_amx(&q, 1);
 }
 
 /* -- What does not ----------------------------------------------------------------------------- */
 
 /* Pairs k.. of both, fewer than 16, beside zeros. */
-static void multiply_rest(char *c, int64_t c_step, const factor *a, attn__right b, int strips,
-                          int n, int k, int rest, int set) {
+static void multiply_rest(const attn__product *whole, attn__right b, int k, int rest) {
     _Alignas(ROW) char left[MOST_STRIPS][TILE], right[MOST_PANELS][TILE];
-    const factor rest_a = {left[0], ROW, 0, TILE}, rest_b = {right[0], ROW, 0, TILE};
-    for (int i = 0; i < strips; i++) {
-        fill(left[i], (const float *)(a->at + i * a->strip + k / SIDE * a->block),
-             a->step / (int64_t)sizeof(float), SIDE, rest);
+    attn__product x = *whole;
+    for (int i = 0; i < x.strips; i++) {
+        fill(left[i], (const float *)(x.a + i * x.a_strip + k / SIDE * x.a_block),
+             x.a_row / (int64_t)sizeof(float), SIDE, rest);
     }
-    for (int j = 0; j < n / SIDE; j++) {
+    for (int j = 0; j < x.panels; j++) {
         fill(right[j], (const float *)b.at + j * b.panel + (int64_t)k * b.row, b.row, rest, SIDE);
     }
-    multiply(c, c_step, &rest_a, &rest_b, strips, n / SIDE, 1, set);
+    x.a = left[0];
+    x.b = right[0];
+    x.a_row = x.b_row = ROW;
+    x.a_strip = x.b_panel = TILE;
+    x.blocks = 1;
+    multiply(&x);
 }
 
-static void multiply_all(char *c, int64_t c_step, const factor *a, attn__right b, int strips, int n,
-                         int k, int set) {
-    const int64_t step = b.row * (int64_t)sizeof(float);
-    const factor right = {(const char *)b.at, step, step * SIDE, b.panel * (int64_t)sizeof(float)};
-    const int whole = k / SIDE * SIDE;
-    if (whole) {
-        multiply(c, c_step, a, &right, strips, n / SIDE, k / SIDE, set);
+/* The product of whole strips of `a`; all but b's place and what follows from k are set. */
+static void multiply_all(attn__product x, attn__right b, int k) {
+    const int rest = k % SIDE;
+    x.b = (const char *)b.at;
+    x.b_row = b.row * (int64_t)sizeof(float);
+    x.b_block = x.b_row * SIDE;
+    x.b_panel = b.panel * (int64_t)sizeof(float);
+    x.blocks = k / SIDE;
+    if (x.blocks) {
+        multiply(&x);
     }
-    if (whole < k) {
-        multiply_rest(c, c_step, a, b, strips, n, whole, k - whole, set && !whole);
+    x.set = x.set && !x.blocks;
+    if (rest) {
+        multiply_rest(&x, b, k - rest, rest);
     }
 }
 
@@ -189,17 +253,26 @@ static void copy_strip(char *to, attn__left a, int rows, int k) {
 static void multiply_strip(float *c, int c_ld, attn__left a, attn__right b, int rows, int n, int k,
                            int set) {
     _Alignas(ROW) char left[MOST_PAIRS / SIDE][TILE], more[MOST_PANELS * TILE];
-    const factor strip = {left[0], ROW, TILE, 0};
     const size_t bytes = (size_t)n * sizeof *c;
+    attn__product x = {.c = (char *)c,
+                       .c_row = c_ld * (int64_t)sizeof *c,
+                       .a = left[0],
+                       .a_row = ROW,
+                       .a_block = TILE,
+                       .strips = 1,
+                       .panels = n / SIDE,
+                       .set = set};
     copy_strip(left[0], a, rows, k);
     if (rows == SIDE) {
-        multiply_all((char *)c, c_ld * (int64_t)sizeof *c, &strip, b, 1, n, k, set);
+        multiply_all(x, b, k);
         return;
     }
     for (int i = 0; i < rows && !set; i++) {
         memcpy(more + (size_t)i * bytes, c + (int64_t)i * c_ld, bytes);
     }
-    multiply_all(more, (int64_t)bytes, &strip, b, 1, n, k, set);
+    x.c = more;
+    x.c_row = (int64_t)bytes;
+    multiply_all(x, b, k);
     for (int i = 0; i < rows; i++) {
         memcpy(c + (int64_t)i * c_ld, more + (size_t)i * bytes, bytes);
     }
@@ -207,11 +280,19 @@ static void multiply_strip(float *c, int c_ld, attn__left a, attn__right b, int 
 
 void attn__mul_amx(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                    enum attn__mul how) {
-    const int64_t step = a.row * (int64_t)sizeof(float);
-    const factor left = {(const char *)a.at, step, ROW, step * SIDE};
+    const int64_t row = a.row * (int64_t)sizeof(float);
     const int whole = a.col == 1 ? m / SIDE * SIDE : 0, set = how == MUL_SET;
     if (whole) {
-        multiply_all((char *)c, c_ld * (int64_t)sizeof *c, &left, b, whole / SIDE, n, k, set);
+        const attn__product x = {.c = (char *)c,
+                                 .c_row = c_ld * (int64_t)sizeof *c,
+                                 .a = (const char *)a.at,
+                                 .a_row = row,
+                                 .a_block = ROW,
+                                 .a_strip = row * SIDE,
+                                 .strips = whole / SIDE,
+                                 .panels = n / SIDE,
+                                 .set = set};
+        multiply_all(x, b, k);
     }
     for (int i = whole; i < m; i += SIDE) {
         const attn__left rows = {a.at + (int64_t)i * a.row, a.row, a.col};

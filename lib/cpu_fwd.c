@@ -36,6 +36,9 @@ static void begin_part(attn__tile *t, attn__part *r, int first_key) {
     attn__walk_begin(&r->walk, t, first_key);
     (t->run->plan->pairs ? attn__load_pairs : attn__load_rows)(r->q, &p->q, t->seq.qb, r->h,
                                                                t->seq.q_row + r->r0, r->rows);
+    if (t->run->plan->split) {
+        attn__split_rows(t, r);
+    }
 }
 
 static void begin_segment(const attn__tile *t, attn__part *r) {
@@ -131,6 +134,17 @@ static void add_wild(attn__tile *t, attn__part *r, int i, const attn__wild_keys 
     }
 }
 
+/* A row of p becomes 0 outside of columns from..end. */
+static void clear_p(const attn__tile *t, int i, int from, int end) {
+    const size_t lanes = (size_t)attn__round_lanes(t->n), bytes = t->form == FORM_F32 ? 4 : 2;
+    const int split = t->form == FORM_SPLIT;
+    char *p = (char *)(split ? t->x.p_split + i * P_SPLIT : t->s + i * LDS);
+    for (int e = 0; e < (split ? 3 : 1); e++, p += P_SPLIT / 3 * sizeof(float)) {
+        memset(p, 0, (size_t)from * bytes);
+        memset(p + (size_t)end * bytes, 0, (lanes - (size_t)end) * bytes);
+    }
+}
+
 static float forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_keys *wild) {
     const attn__tile_ops *const ops = t->run->plan->ops;
     const int lanes = attn__round_lanes(t->n);
@@ -140,6 +154,7 @@ static float forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_k
     const int from = t->begin / LANES * LANES;
     attn__clear_outside(t, p, from, attn__round_lanes(t->end));
     if (t->begin == t->end) {
+        clear_p(t, i, 0, 0);
         return 1;
     }
     if (wild->n) {
@@ -161,8 +176,10 @@ static float forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_k
             add_wild(t, r, i, wild, w);
         }
     }
-    if (t->run->plan->pairs) {
+    if (t->form == FORM_PAIRS) {
         ops->narrow(p, p, lanes);
+    } else if (t->form == FORM_SPLIT) {
+        ops->split_row(t->x.p_split + i * P_SPLIT, P_SPLIT / 3, p, lanes);
     }
     return corr;
 }
@@ -174,12 +191,12 @@ static int is_plain(const attn__tile *t, const attn__wild_keys *wild) {
 }
 
 /* LANES rows at once: what a row does not see of their columns becomes -inf. */
-static int plain_rows(attn__tile *t, attn__part *r, int i, int rows, float *corr) {
-    const int pairs = t->run->plan->pairs, lanes = attn__round_lanes(t->n);
+static int plain_rows(attn__tile *t, attn__part *r, int i, int rows, float *corr,
+                      attn__queue *queue) {
     const int from = t->bounded ? t->group_first[i / LANES] : 0;
     const int end = t->bounded ? t->group_last[i / LANES] : t->n;
-    const size_t bytes = pairs ? 2 : sizeof(float);
-    float *const s = t->s + i * LDS;
+    const int split = t->form == FORM_SPLIT, p_ld = split ? P_SPLIT : LDS;
+    float *const s = t->s + i * LDS, *const p = split ? t->x.p_split + i * P_SPLIT : s;
     if (from >= end) {
         return 0;
     }
@@ -191,24 +208,23 @@ static int plain_rows(attn__tile *t, attn__part *r, int i, int rows, float *corr
             t->s[e * LDS + j] = -INFINITY;
         }
     }
-    if (!t->run->plan->ops->softmax_rows(s + from / (pairs ? 2 : 1), s + from, LDS, rows,
-                                         end - from, t->row_scale + i, r->now.m + i, r->now.l + i,
-                                         corr, r->nan + i, pairs)) {
+    if (!t->run->plan->ops->softmax_rows(p + from / (t->form == FORM_F32 ? 1 : 2), p_ld, t->form,
+                                         s + from, LDS, rows, end - from, t->row_scale + i,
+                                         r->now.m + i, r->now.l + i, corr, r->nan + i, queue)) {
         return 0;
     }
-    for (int e = 0; e < rows && t->bounded; e++) {
-        char *const p = (char *)(s + e * LDS);
-        memset(p, 0, (size_t)from * bytes);
-        memset(p + (size_t)end * bytes, 0, (size_t)(lanes - end) * bytes);
+    for (int e = i; e < i + rows && t->bounded; e++) {
+        clear_p(t, e, from, end);
     }
     return 1;
 }
 
-void attn__forward_rows(attn__tile *t, attn__part *r, const attn__wild_keys *wild, float *corr) {
+void attn__forward_rows(attn__tile *t, attn__part *r, int begin, int end,
+                        const attn__wild_keys *wild, float *corr, attn__queue *queue) {
     const int plain = is_plain(t, wild);
-    for (int i = 0; i < t->rows; i += LANES) {
-        const int rows = t->rows - i < LANES ? t->rows - i : LANES;
-        if (plain && plain_rows(t, r, i, rows, corr + i)) {
+    for (int i = begin; i < end; i += LANES) {
+        const int rows = end - i < LANES ? end - i : LANES;
+        if (plain && plain_rows(t, r, i, rows, corr + i, queue)) {
             continue;
         }
         for (int e = i; e < i + rows; e++) {
@@ -236,26 +252,46 @@ static void load_keys(attn__tile *t, attn__wild_keys *wild) {
     if (!attn__load_panels(t, t->x.v, &p->v, b, t->hk, row, t->n, pairs)) {
         attn__find_wild(t, wild);
     }
+    attn__split_keys(t);
     prefetch_next(t);
+}
+
+void attn__scale_sums(const attn__tile *t, const attn__part *r, int begin, int end,
+                      const float *corr) {
+    const int ldv = t->run->plan->ldv;
+    for (int i = begin; i < end; i++) {
+        if (corr[i] != 1) {
+            t->run->plan->ops->scale(r->now.o + i * ldv, NULL, corr[i], ldv);
+        }
+    }
 }
 
 static void forward_part(attn__tile *t, attn__part *r, const attn__wild_keys *wild) {
     const attn__cpu_plan *const plan = t->run->plan;
-    const int ldv = plan->ldv;
     float corr[BM];
+    t->form = plan->pairs ? FORM_PAIRS : FORM_F32;
     attn__sum_dots(t, t->s, r->q, t->x.kt, t->run->p->D, plan->pairs);
-    attn__forward_rows(t, r, wild, corr);
-    for (int i = 0; i < t->rows; i++) {
-        if (corr[i] != 1) {
-            plan->ops->scale(r->now.o + i * ldv, NULL, corr[i], ldv);
-        }
+    attn__forward_rows(t, r, 0, t->rows, wild, corr, NULL);
+    attn__scale_sums(t, r, 0, t->rows, corr);
+    attn__sum_rows(t, r->now.o, plan->ldv, t->s, LDS, t->x.v, plan->pairs);
+}
+
+/* The part after part e that sees the tile, if it sees all of it. */
+static const attn__part *next_whole(const attn__tile *t, int n, int e, int c0, const int *next,
+                                    const int *class_) {
+    for (e++; e < n && next[e] != c0;) {
+        e++;
     }
-    attn__sum_rows(t, r->now.o, ldv, t->s, LDS, t->x.v, plan->pairs);
+    return e < n && class_[e] == CLASS_FULL && !t->run->p->block_m &&
+                   attn__has_strips(t, &t->x.part[e])
+               ? &t->x.part[e]
+               : NULL;
 }
 
 /* Parts whose next visible tile begins at c0, which is the nearest of all. */
 static void forward_tile(attn__tile *t, int n, int c0, const int *next, const int *class_) {
     attn__wild_keys wild = {0, {0}};
+    attn__strips x = {.has_dots = 0};
     int loaded = 0;
     for (int e = 0; e < n; e++) {
         if (next[e] != c0) {
@@ -269,8 +305,15 @@ static void forward_tile(attn__tile *t, int n, int c0, const int *next, const in
             load_keys(t, &wild);
             loaded = 1;
         }
-        forward_part(t, &t->x.part[e], &wild);
+        if (attn__has_strips(t, &t->x.part[e])) {
+            const attn__part *const after = next_whole(t, n, e, c0, next, class_);
+            attn__forward_strips(t, &t->x.part[e], after, &x, &wild);
+        } else {
+            attn__end_strips(t, &x);
+            forward_part(t, &t->x.part[e], &wild);
+        }
     }
+    attn__end_strips(t, &x);
 }
 
 /* -- The item ---------------------------------------------------------------------------------- */
@@ -298,6 +341,7 @@ static int lay_parts(attn__tile *t, const attn__chunk *chunk, int first_key) {
         r->rows = t->seq.nq - r->r0 < BM ? t->seq.nq - r->r0 : BM;
         r->at = at;
         r->q = t->x.q + at * plan->ldd / (plan->pairs ? 2 : 1);
+        r->q_split = plan->split ? t->x.q_split + at * 3 * plan->ldd / 2 : NULL;
         r->now = (attn__state){t->x.state[0].o + at * plan->ldv, t->x.state[0].m + at,
                                t->x.state[0].l + at};
         r->all = (attn__state){t->x.state[1].o + at * plan->ldv, t->x.state[1].m + at,

@@ -1,13 +1,17 @@
 /* cpu_fwd.h: what the files of forward share.
 
-   Who includes it: cpu_fwd.c (work items, rows, full tiles), cpu_narrow.c (tiles of few rows),
+   Who includes it: cpu_fwd.c (work items, rows, full tiles), cpu_strips.c (whole tiles, where
+   there are tile registers), cpu_narrow.c (tiles of few rows),
    cpu_split.c (the list of items, states). */
 #ifndef ATTN_CPU_FWD_H
 #define ATTN_CPU_FWD_H
 
 #include "cpu.h"
 
-enum { NARROW = 32 }; /* most rows that are worked on as few */
+enum {
+    NARROW = 32,         /* most rows that are worked on as few */
+    P_SPLIT = 3 * BN / 2 /* floats of a row of split p */
+};
 #define AGAIN 0x1p-32f /* there are fewer keys than 2^32, so l times this is below 1 */
 
 /* The keys of a tile whose v has elements that are not finite. */
@@ -21,8 +25,33 @@ typedef struct attn__wild_keys {
 void attn__choose_part(attn__tile *t, attn__part *r, float *s);
 /* Lists the keys of x.v, and takes what is not finite out of it. */
 void attn__find_wild(attn__tile *t, attn__wild_keys *wild);
-/* The scores of all rows become p; corr[rows]: what their o is to be multiplied by. */
-void attn__forward_rows(attn__tile *t, attn__part *r, const attn__wild_keys *wild, float *corr);
+/* The scores of rows begin..end become p; corr[row]: what its o is to be multiplied by. The queue
+   goes on beside them; NULL: there is none. */
+void attn__forward_rows(attn__tile *t, attn__part *r, int begin, int end,
+                        const attn__wild_keys *wild, float *corr, attn__queue *queue);
+
+/* What the rows' sums are multiplied by, once their maxima are known. */
+void attn__scale_sums(const attn__tile *t, const attn__part *r, int begin, int end,
+                      const float *corr);
+
+/* -- cpu_strips.c ------------------------------------------------------------------------------ */
+/* What a part leaves to the next: a product with v that is still to be made, and whether the first
+   strip's scores are there. Zeros before the first part. */
+typedef struct attn__strips {
+    attn__queue before;
+    int has_dots;
+} attn__strips;
+
+/* q of a part, and k and v of the tile, split where the plan wants it, if they are tame. */
+void attn__split_rows(const attn__tile *t, attn__part *r);
+void attn__split_keys(attn__tile *t);
+/* Whether the part's rows and the tile's keys fill tile registers. */
+int attn__has_strips(const attn__tile *t, const attn__part *r);
+/* All of a part's work on the tile, but for its last strip's product with v. next: the part after
+   it, if all its columns count, or NULL. */
+void attn__forward_strips(attn__tile *t, attn__part *r, const attn__part *next, attn__strips *x,
+                          const attn__wild_keys *wild);
+void attn__end_strips(const attn__tile *t, attn__strips *x);
 
 /* -- cpu_narrow.c ------------------------------------------------------------------------------ */
 /* The state of one row of head h of the tile's sequence and key head, with o times AGAIN. */

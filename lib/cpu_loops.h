@@ -12,8 +12,8 @@
        TIMES_2_TO_FLOOR(y, x)  y * 2^floor(x), 0 where x < -152; times_2_to_floor
        OPS, OPS_NAME  the table's symbol and its name
 
-   and perhaps DOT2 and STORE_NARROW, which cpu_bf16.c explains. The vectors are the ones of GCC and
-   clang. */
+   and perhaps DOT2, STORE_NARROW, STORE_SPLIT and GO_ON, which cpu_bf16.c explains. The vectors are
+   the ones of GCC and clang. */
 #include "cpu_rows.h"
 
 /* -- Products ---------------------------------------------------------------------------------- */
@@ -230,17 +230,20 @@ static void ops_transpose(float *to, const char *from, int64_t step, int cols, i
 
 /* The table; pairs: its product of pairs of bf16, and what goes before and after. */
 #ifdef DOT2
-#define PAIRS(pairs, before, after)                                                                \
-    .mul_pairs = (pairs), .begin = (before), .end = (after), .narrow = ops_narrow, .zip = ops_zip,
+#define PAIRS(pairs, before, after, steps)                                                         \
+    .mul_pairs = (pairs), .go_on = (steps), .begin = (before), .end = (after),                     \
+    .narrow = ops_narrow, .zip = ops_zip, .split_row = ops_split_row,                              \
+    .split_pairs = ops_split_pairs,
 #else
-#define PAIRS(pairs, before, after)
+#define PAIRS(pairs, before, after, steps)
 #endif
-#define TABLE(its_name, pairs, before, after)                                                      \
+#define TABLE(its_name, pairs, before, after, steps)                                               \
     {                                                                                              \
-        .name = its_name, .mul = ops_mul, .mul_few = ops_mul_few, PAIRS(pairs, before, after)      \
+        .name = its_name, .mul = ops_mul, .mul_few = ops_mul_few,                                  \
+        PAIRS(pairs, before, after, steps)                                                         \
         .transpose = ops_transpose, .finite = ops_finite, .scale = ops_scale,                      \
         .visible = ops_visible, .softmax = ops_softmax, .softmax_rows = ops_softmax_rows,          \
         .fold = ops_fold, .grad = ops_grad                                                         \
     }
 
-const attn__tile_ops OPS = TABLE(OPS_NAME, ops_mul_pairs, NULL, NULL);
+const attn__tile_ops OPS = TABLE(OPS_NAME, ops_mul_pairs, NULL, NULL, NULL);

@@ -84,7 +84,7 @@ static void all_rows(attn__tile *t, narrow *x, int c0, const int *next, const in
             sees = attn__tile_pairs(t, class_[e]);
         }
         if (sees) {
-            attn__forward_rows(t, r, wild, x->corr + r->at);
+            attn__forward_rows(t, r, 0, r->rows, wild, x->corr + r->at, NULL);
             continue;
         }
         for (int i = 0; i < r->rows; i++) {

@@ -6,6 +6,12 @@
 #ifndef STORE_NARROW
 #define STORE_NARROW(to, x, n) ((void)(to), (void)(x), (void)(n))
 #endif
+#ifndef STORE_SPLIT
+#define STORE_SPLIT(to, part, x, n) ((void)(to), (void)(part), (void)(x), (void)(n))
+#endif
+#ifndef GO_ON
+#define GO_ON(queue) (void)(queue)
+#endif
 
 static int ops_finite(const float *x, int64_t n) {
     const int32_t top = 0x7f800000;
@@ -94,33 +100,36 @@ INLINE float row_scores(float *p, const float *score, float by, float unit, cons
     return max_of(most);
 }
 
-/* p of n_vecs vectors of scores, which lanes' sums take in as it is. */
-INLINE void exp_to(float *p, const float *score, float top, float unit, vf sum[GROUPS],
-                   const int narrow, const int n_vecs) {
+/* p of n_vecs vectors of scores, which lanes' sums take in as it is. part: of split ones. */
+INLINE void exp_to(float *p, const enum attn__form form, int part, const float *score, float top,
+                   float unit, vf sum[GROUPS], const int n_vecs) {
     vf x[SIDE];
     EACH x[e] = power_of(load(score + e * VL), top, unit);
     exp2_down(x, n_vecs);
     EACH sum[e % GROUPS] += x[e];
-    if (narrow) {
-        STORE_NARROW((char *)p, x, n_vecs);
-        return;
+    if (form == FORM_SPLIT) {
+        STORE_SPLIT(p, part, x, n_vecs);
+    } else if (form == FORM_PAIRS) {
+        STORE_NARROW(p, x, n_vecs);
+    } else {
+        EACH store(p + e * VL, x[e]);
     }
-    EACH store(p + e * VL, x[e]);
 }
 
-/* The row's p as bf16 or f32; returns their sum. */
-INLINE float exp_row(float *p, const float *score, float top, float unit, int n,
-                     const int narrow) {
+/* The row's p; returns their sum. */
+INLINE float exp_row(float *p, const enum attn__form form, int part, const float *score, float top,
+                     float unit, int n) {
+    const int half = form != FORM_F32;
     vf sum[GROUPS];
     int j = 0;
     LOOP_LANES {
         sum[g] = splat(0);
     }
     for (; j + SIDE * VL <= n; j += SIDE * VL) {
-        exp_to(p + (narrow ? j / 2 : j), score + j, top, unit, sum, narrow, SIDE);
+        exp_to(p + (half ? j / 2 : j), form, part, score + j, top, unit, sum, SIDE);
     }
     for (; j < n; j += ATTN__LANES) {
-        exp_to(p + (narrow ? j / 2 : j), score + j, top, unit, sum, narrow, GROUPS);
+        exp_to(p + (half ? j / 2 : j), form, part, score + j, top, unit, sum, GROUPS);
     }
     return sum_of(sum);
 }
@@ -134,7 +143,7 @@ static int ops_softmax(float *p, const float *score, float by, const int32_t *on
                 : here * unit == -__builtin_inff() ? row_without_max(p, n)
                                                    : ROW_VISIBLE;
     if (state == ROW_VISIBLE) {
-        more = exp_row(p, p, top, unit, n, 0);
+        more = exp_row(p, FORM_F32, 0, p, top, unit, n);
         state = more == more ? state : ROW_NAN;
     }
     if (state != ROW_VISIBLE) {
@@ -175,17 +184,30 @@ INLINE int rows_max(float *here, const float *s, int ld, int rows, int n, const 
     return fine;
 }
 
-static int ops_softmax_rows(float *p, float *s, int ld, int rows, int n, const float *by, float *m,
-                            float *l, float *corr, uint8_t *nan, int narrow) {
+/* A row's p set to 0. */
+INLINE void clear_row(float *p, enum attn__form form, int part, int n) {
+    const size_t bytes = (size_t)n * (form == FORM_F32 ? sizeof *p : 2);
+    for (int e = 0; e < (form == FORM_SPLIT ? 3 : 1); e++) {
+        memset(p + e * part, 0, bytes);
+    }
+}
+
+static int ops_softmax_rows(float *p, int p_ld, enum attn__form form, const float *s, int ld,
+                            int rows, int n, const float *by, float *m, float *l, float *corr,
+                            uint8_t *nan, attn__queue *queue) {
     float here[ATTN__LANES];
+    const int part = p_ld / 3;
     if (!rows_max(here, s, ld, rows, n, by)) {
         return 0;
     }
-    for (int i = 0; i < rows; i++, p += ld, s += ld) {
+    for (int i = 0; i < rows; i++, p += p_ld, s += ld) {
         const float old = m[i], top = here[i] > old ? here[i] : old;
-        const float more = narrow ? exp_row(p, s, top, by[i], n, 1)
-                                  : exp_row(p, s, top, by[i], n, 0);
+        const float more =
+            form == FORM_SPLIT   ? exp_row(p, FORM_SPLIT, part, s, top, by[i], n)
+            : form == FORM_PAIRS ? exp_row(p, FORM_PAIRS, 0, s, top, by[i], n)
+                                 : exp_row(p, FORM_F32, 0, s, top, by[i], n);
         corr[i] = here[i] > old ? correction(old, top, by[i]) : 1;
+        GO_ON(queue);
         if (more == more) {
             m[i] = top;
             l[i] = l[i] * corr[i] + more;
@@ -193,7 +215,7 @@ static int ops_softmax_rows(float *p, float *s, int ld, int rows, int n, const f
         }
         nan[i] = 1;
         corr[i] = 1;
-        memset(p, 0, (size_t)n * (narrow ? 2 : sizeof *p));
+        clear_row(p, form, part, n);
     }
     return 1;
 }

@@ -67,6 +67,12 @@ void attn__scratch_lay(const attn__cpu_plan *plan, const attn__problem *p, char 
         x->row_scale = floats(&l, rows);
         x->wild = floats(&l, rows * ldv);
         x->sum = floats(&l, BM * ldv);
+        if (plan->split) {
+            x->q_split = floats(&l, rows * 3 * ldd / 2);
+            x->kt_split = floats(&l, 3 * BN * ldd / 2);
+            x->v_split = floats(&l, 3 * BN * ldv / 2);
+            x->p_split = floats(&l, BM * 3 * BN / 2);
+        }
     }
     *bytes = l.at;
 }
@@ -88,13 +94,15 @@ void attn__tile_open(attn__tile *t, const attn__cpu_run *run, const attn__progra
     attn__scratch_lay(run->plan, run->p, run->threads + (size_t)thread * run->plan->thread_bytes,
                       &t->x, &bytes);
     t->s = t->x.s;
-    if (run->plan->pairs && run->plan->ops->begin) {
+    t->form = run->plan->pairs ? FORM_PAIRS : FORM_F32;
+    t->tame = 0;
+    if ((run->plan->pairs || run->plan->split) && run->plan->ops->begin) {
         run->plan->ops->begin();
     }
 }
 
 void attn__tile_close(const attn__tile *t) {
-    if (t->run->plan->pairs && t->run->plan->ops->end) {
+    if ((t->run->plan->pairs || t->run->plan->split) && t->run->plan->ops->end) {
         t->run->plan->ops->end();
     }
 }
@@ -172,7 +180,7 @@ static int block_row(const attn__tile *t, int64_t block, int32_t *mark) {
 /* The tile's columns that the limits leave to its rows. A strip's begin at a multiple of the terms
    that a product takes together. */
 static void bound_rows(attn__tile *t) {
-    const int step = t->run->plan->pairs ? 2 * LANES : LANES;
+    const int step = t->run->plan->pairs || t->run->plan->split ? 2 * LANES : LANES;
     for (int i = 0; i < t->rows; i++) {
         int64_t begin, end;
         attn__limits_row(t, t->r0 + i, &begin, &end);

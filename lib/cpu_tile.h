@@ -94,6 +94,33 @@ enum attn__mul { MUL_SET, MUL_ADD, MUL_CONTINUE };
    unless that is so unusual that differences of scores could overflow. */
 #define ATTN__UNIT(by) ((by) >= 0x1p-20f && (by) <= 0x1p100f ? (by) : 1)
 
+/* Where tile registers multiply bf16 alone, an f32 x is split into three, x0 + x1 + x2, each
+   the nearest to what the ones before it leave; 3 * 8 bits hold all 24 of x. A product of x and y
+   is x0 y0 + x0 y1 + x1 y0 + x1 y1 + x0 y2 + x2 y0, 2^-24 |x y| beside it at most. That holds for
+   numbers from 2^-80 to 2^56 and 0, which are called tame: no part of theirs, nor a product of two,
+   comes near the ends of bf16. */
+enum attn__form { FORM_F32, FORM_PAIRS, FORM_SPLIT };
+
+/* A product that fills tile registers: sums of 16 pairs (a block) after the other; 16 rows of a
+   left factor are a strip, 16 columns of a right one a panel. What lies from one to the next, and
+   between parts of a split factor, is in bytes. */
+typedef struct attn__product {
+    char *c;
+    const char *a, *b;
+    int64_t c_row, a_row, a_block, a_strip, a_part, b_row, b_block, b_panel, b_part;
+    int strips, panels, blocks;
+    int split;
+    int set; /* c = the sum, else c + the sum */
+} attn__product;
+
+/* Products that are made step by step, one after the other, while rows are worked on. */
+typedef struct attn__queue {
+    attn__product product[2];
+    int n, at;            /* products, the one at hand */
+    int i, j, l;          /* its strip, panel and block at hand */
+    int steps, rows, due; /* all steps, all rows; what is due at the next row */
+} attn__queue;
+
 typedef struct attn__tile_ops {
     const char *name; /* what the variable ATTN_CPU calls it */
     /* c[m][n] and a[m][k] b[k][n]; n a multiple of LANES. */
@@ -108,6 +135,9 @@ typedef struct attn__tile_ops {
        Sums are f32; numbers and sums below 2^-126 count as 0. NULL where the processor cannot. */
     void (*mul_pairs)(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                       enum attn__mul how);
+    /* The queue's steps that are due after one more row; all: all that are left. NULL where a
+       product keeps the processor from other work. */
+    void (*go_on)(attn__queue *queue, int all);
     /* What a thread does before its first mul_pairs and after its last; NULL: nothing. */
     void (*begin)(void);
     void (*end)(void);
@@ -117,6 +147,11 @@ typedef struct attn__tile_ops {
     /* to[n] = the pairs (a[j], b[j]) of two rows of bf16, LANES of them in each panel; returns 1 if
        all are finite. n a multiple of LANES. */
     int (*zip)(float *to, const void *a, const void *b, int n, int64_t panel);
+    /* x[n] split, as to[part][n] of bf16; and rows of LANES two by two, as to[part][rows / 2]
+       [LANES] of pairs, which returns 1 if all are tame. `part` in floats; rows even. NULL together
+       with mul_pairs. */
+    void (*split_row)(float *to, int64_t part, const float *x, int n);
+    int (*split_pairs)(float *to, int64_t part, const float *x, int64_t rows);
     /* to[cols][LANES] = transpose of LANES rows that lie `step` bytes apart; cols a multiple of 4.
        bf16: the rows hold pairs of these, and to[2 cols][LANES] gets them as f32. */
     void (*transpose)(float *to, const char *from, int64_t step, int cols, int bf16,
@@ -135,12 +170,14 @@ typedef struct attn__tile_ops {
        score; p is written from 0 up to n rounded up to LANES. */
     int (*softmax)(float *p, const float *score, float by, const int32_t *on, int begin, int n,
                    float *m, float *l, float *corr, int32_t *on_out);
-    /* The same for up to LANES rows of p and of s, `ld` floats apart, with a `by` each, where all
-       columns count; n a multiple of LANES. A row that is NaN sets its nan. narrow: p becomes bf16,
-       where there is mul_pairs. p may be s. Returns 0, having done nothing, if it is not so simple:
-       a maximum is not finite, or a `by` is not its unit. */
-    int (*softmax_rows)(float *p, float *s, int ld, int rows, int n, const float *by, float *m,
-                        float *l, float *corr, uint8_t *nan, int narrow);
+    /* The same for up to LANES rows of s, `ld` floats apart, with a `by` each, where all columns
+       count; n a multiple of LANES. A row that is NaN sets its nan. p's rows are p_ld floats apart
+       and in the form, where there is such; of split ones, parts are p_ld / 3 apart. p may be s
+       but for those. Returns 0, having done nothing, if it is not so simple: a maximum is not
+       finite, or a `by` is not its unit. A queue goes on after each row. */
+    int (*softmax_rows)(float *p, int p_ld, enum attn__form form, const float *s, int ld, int rows,
+                        int n, const float *by, float *m, float *l, float *corr, uint8_t *nan,
+                        attn__queue *queue);
     /* to[n] = to * by_to + from * by_from; n a multiple of LANES. */
     void (*fold)(float *to, float by_to, const float *from, float by_from, int n);
     /* Backward of a row: p = exp(score - lse) where visible, as above; on entry dp[n] = dO . v_j;
@@ -163,11 +200,12 @@ extern const attn__tile_ops attn__ops_avx2, attn__ops_avx512, attn__ops_bf16, at
 /* -- cpu_amx.c --------------------------------------------------------------------------------- */
 /* Whether this process may use AMX: asks the system for it. */
 int attn__has_amx(void);
-/* A table's begin, end and mul_pairs. */
+/* A table's begin, end, mul_pairs and go_on. */
 void attn__begin_amx(void);
 void attn__end_amx(void);
 void attn__mul_amx(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                    enum attn__mul how);
+void attn__go_on_amx(attn__queue *queue, int all);
 #endif
 
 #endif

@@ -360,6 +360,34 @@ TEST_CASE("cpu: large scores, and masks that no finite number stands for") {
     compare(ATTN_FORWARD, c, "k % 3 == 1", 2e-3);
 }
 
+// What tile registers multiply: whole tiles of 64 rows and 128 keys, a rest beside them.
+TEST_CASE("cpu: whole tiles, and values that are too large or small to be split") {
+    const struct {
+        char where;
+        float value;
+    } plants[] = {{'-', 0},   {'q', 1e19f},  {'q', inf}, {'k', -1e19f}, {'k', not_a_number},
+                  {'v', inf}, {'v', 1e-30f}, {'q', 1e-30f}};
+    for (const auto &plant : plants) {
+        for (const int type : {ATTN_F32, ATTN_BF16, ATTN_F16}) {
+            for (const char *variant : {"true", "k <= q", "k <= q && q - k < 40",
+                                        "k % 7 != 3 ? s - 0.01 * abs(q - k) : -inf"}) {
+                CAPTURE(plant.where, plant.value, type);
+                Case c(1, 2, 1, 150, 300, 64, 48);
+                c.type = c.real = type;
+                c.fill();
+                Tensor *const t = plant.where == 'q'   ? c.q.get()
+                                  : plant.where == 'k' ? c.k.get()
+                                                       : c.v.get();
+                if (plant.where != '-') {
+                    t->set(20 * 64 + 5, plant.value);
+                    t->set(71 * 64 + 2, plant.value);
+                }
+                compare(ATTN_FORWARD, c, variant, type == ATTN_F32 ? 2e-5 : 2e-2);
+            }
+        }
+    }
+}
+
 // -- Values that are not finite -------------------------------------------------------------------
 
 TEST_CASE("cpu: what is not finite reaches exactly the rows that see it") {
@@ -499,6 +527,21 @@ TEST_CASE("cpu: a row's bits do not depend on its batch, nor on how many rows th
             }
         }
     }
+}
+
+TEST_CASE("cpu: with the flag a row of a whole tile has the bits of a row alone") {
+    const Variant v("k <= q");
+    const Cpu cpu(1);
+    Case all(1, 1, 1, 256, 256, 64, 64), one(1, 1, 1, 1, 256, 64, 64);
+    all.fill();
+    one.fill();
+    copy(*one.k, 0, *all.k, 0, 256 * 64);
+    copy(*one.v, 0, *all.v, 0, 256 * 64);
+    copy(*one.q, 0, *all.q, 255 * 64, 64);
+    all.c.flags = one.c.flags = ATTN_BATCH_INVARIANT;
+    check_run(cpu.d, ATTN_FORWARD, all.c, v.v);
+    check_run(cpu.d, ATTN_FORWARD, one.c, v.v);
+    CHECK(differing(*one.o, 0, *all.o, 255 * 64, 64) == 0);
 }
 
 TEST_CASE("cpu: sums over segments of keys are merged, whoever makes them") {

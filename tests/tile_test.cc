@@ -169,8 +169,9 @@ TEST_CASE("tile: softmax of many rows has the bits of softmax of each") {
                                                   &want_l[i], &want_corr[i], nullptr);
                     CHECK((state == ROW_NAN) == (rows == 7 && i == 5));
                 }
-                REQUIRE(ops.softmax_rows(p.data(), p.data(), 144, rows, n, by.data(), m.data(),
-                                         l.data(), corr.data(), nan.data(), 0));
+                REQUIRE(ops.softmax_rows(p.data(), 144, FORM_F32, p.data(), 144, rows, n,
+                                         by.data(), m.data(), l.data(), corr.data(),
+                                             nan.data(), nullptr));
                 CHECK(nan[5] == (rows == 7));
                 for (size_t i = 0; i < static_cast<size_t>(rows); i++) {
                     CHECK(memcmp(&p[i * 144], &want[i * 144], static_cast<size_t>(n) * 4) == 0);
@@ -182,14 +183,16 @@ TEST_CASE("tile: softmax of many rows has the bits of softmax of each") {
                     std::vector<float> to(144);
                     ops.narrow(to.data(), want.data(), n);
                     std::fill(m.begin(), m.end(), want_m[0]);
-                    REQUIRE(ops.softmax_rows(s.data(), s.data(), 144, 1, n, by.data(), m.data(),
-                                             l.data(), corr.data(), nan.data(), 1));
+                    REQUIRE(ops.softmax_rows(s.data(), 144, FORM_PAIRS, s.data(), 144, 1, n,
+                                             by.data(), m.data(), l.data(), corr.data(),
+                                             nan.data(), nullptr));
                     CHECK(memcmp(s.data(), to.data(), static_cast<size_t>(n) * 2) == 0);
                 }
                 s[2] = inf;
                 p = s;
-                CHECK_FALSE(ops.softmax_rows(s.data(), s.data(), 144, rows, n, by.data(), m.data(),
-                                             l.data(), corr.data(), nan.data(), 0));
+                CHECK_FALSE(ops.softmax_rows(s.data(), 144, FORM_F32, s.data(), 144, rows, n,
+                                             by.data(), m.data(), l.data(), corr.data(),
+                                             nan.data(), nullptr));
                 CHECK(memcmp(s.data(), p.data(), s.size() * 4) == 0);
             }
         }
@@ -287,6 +290,60 @@ TEST_CASE("tile: products of pairs of bf16 are those of f32, a row whatever its 
             REQUIRE_FALSE(ops.zip(pairs.data(), &rows[0], &rows[24], 48, ATTN__LANES));
             REQUIRE_FALSE(ops.zip(pairs.data(), &rows[24], &rows[0], 48, ATTN__LANES));
         }
+    }
+}
+
+TEST_CASE("tile: split products have f32's accuracy, and what is not tame is told") {
+    for (int table = 0; attn__tile_ops_at(table); table++) {
+        const attn__tile_ops &ops = *attn__tile_ops_at(table);
+        if (!ops.go_on) {
+            continue;
+        }
+        const size_t m = 48, n = 80, k = 96; // 3 strips, 5 panels, 3 blocks
+        std::vector<float> a(m * k), b(n * k), c(m * n, 1), a3(m * k / 2 * 3), b3(n * k / 2 * 3);
+        for (size_t i = 0; i < a.size(); i++) {
+            a[i] = std::ldexp(static_cast<float>(noise(i)), static_cast<int>(i % 5));
+        }
+        for (size_t i = 0; i < b.size(); i++) { // panels [n / 16][k][16]
+            b[i] = static_cast<float>(noise(i + a.size()));
+        }
+        for (size_t i = 0; i < m; i++) {
+            ops.split_row(&a3[i * k / 2 * 3], k / 2, &a[i * k], k);
+        }
+        REQUIRE(ops.split_pairs(b3.data(), n * k / 2, b.data(), n * k / 16));
+        attn__queue queue = {};
+        attn__product &x = queue.product[0];
+        x.c = reinterpret_cast<char *>(c.data());
+        x.c_row = n * 4;
+        x.a = reinterpret_cast<const char *>(a3.data());
+        x.a_row = k * 6, x.a_block = 64, x.a_strip = 16 * x.a_row, x.a_part = k * 2;
+        x.b = reinterpret_cast<const char *>(b3.data());
+        x.b_row = 64, x.b_block = 16 * 64, x.b_panel = k / 2 * 64, x.b_part = n * k * 2;
+        x.strips = 3, x.panels = 5, x.blocks = 3, x.split = 1;
+        queue.n = 1;
+        ops.begin();
+        ops.go_on(&queue, 1);
+        ops.end();
+        double worst = 0;
+        for (size_t i = 0; i < m; i++) {
+            for (size_t j = 0; j < n; j++) {
+                double sum = 1, size = 1;
+                for (size_t l = 0; l < k; l++) {
+                    const double term = static_cast<double>(a[i * k + l]) *
+                                        static_cast<double>(b[(j / 16 * k + l) * 16 + j % 16]);
+                    sum += term;
+                    size += std::fabs(term);
+                }
+                worst = std::max(worst, std::fabs(sum - c[i * n + j]) / size);
+            }
+        }
+        CHECK(worst < 1.2e-7); // 2^-23
+        for (const float wild : {inf, -not_a_number, 1e17f, -8e-25f}) {
+            b[77] = wild;
+            CHECK_FALSE(ops.split_pairs(b3.data(), n * k / 2, b.data(), n * k / 16));
+        }
+        b[77] = -0.0f;
+        CHECK(ops.split_pairs(b3.data(), n * k / 2, b.data(), n * k / 16));
     }
 }
 
