@@ -76,7 +76,7 @@ plant group-cut-short cpu_bwd.c 's/h < (hk + 1) \* group/h < hk * group + (group
 plant dropout-off-by-one cpu_score.c \
     's/seq.k0 + t->c0, t->n, keep)/seq.k0 + t->c0 + 1, t->n, keep)/'
 plant dropout-factor cpu_score.c 's/keep\[j\] ? p->drop_factor \*/keep[j] ? 1 */'
-plant lse-without-sink cpu_split.c 's/top + log(sum));/top + log(l * by));/'
+plant lse-without-sink cpu_split.c 's/top + log(sum)};/top + log(l * by)};/'
 plant dlse-forgotten cpu_bwd.c 's/if (p->dlse.type)/if (p->dlse.type \&\& t->r0 > 1000000)/'
 plant dsink-sign cpu_bwd.c 's/dsink -= exp/dsink += exp/'
 plant delta-of-one-column cpu_bwd.c 's/d < p->DV; d++/d < p->DV - 1; d++/'
