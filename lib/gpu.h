@@ -91,7 +91,7 @@ typedef struct attn__driver {
 /* How a chip's code is made, and what its kernels should look like: target_*.c. */
 typedef struct attn__target {
     const char *name;     /* "sm_80", "sm_90a", "gfx90a", "gfx942" */
-    const char *compiler; /* "nvrtc", "hiprtc", "cc" (emulated) */
+    const char *compiler; /* "nvrtc", "ptx", "hiprtc", "cc" (emulated) */
     int emulated;         /* ATTN_EMU's value, or 0 */
     int lanes;            /* of a warp */
     int units;            /* SMs or CUs to fill; read from the chip where there is one */

@@ -1,7 +1,8 @@
 /* gpu_cuda.c: NVIDIA's chips through their driver library, found at run time.
 
    Who calls it: device.c, through the table attn__cuda. The library is libcuda.so.1, or what the
-   environment variable ATTN_CUDA names; no header of its vendor is needed. A device is cuda:N.
+   environment variable ATTN_CUDA names; no header of its vendor is needed. A device is cuda:N, or
+   cuda:N:compute_80 with the kernels of newer chips.
    Streams are CUstream, NULL the legacy default stream. Those made here wait for it and it for
    them, so that copies on NULL see what they have computed; a caller's own non-blocking ones do
    not. */
@@ -123,17 +124,21 @@ static int allow_shared(void *function, int bytes) {
 /* -- Devices ----------------------------------------------------------------------------------- */
 
 /* The kernels' target for a compute capability, or NULL. Code of a chip runs on those of the same
-   major number and a higher minor one, unless its name ends in "a". */
-static const attn__target *target_for(int major, int minor) {
-    return attn__target_find(major == 8 ? "sm_80" : major == 9 && minor == 0 ? "sm_90a" : "");
+   major number and a higher minor one, unless its name ends in "a"; PTX on all newer ones. */
+static const attn__target *target_for(int major, int minor, const char *wanted) {
+    const char *const own = major == 8 ? "sm_80" : major == 9 && minor == 0 ? "sm_90a" : "";
+    const char *const best = major >= 9 && !*own ? "compute_80" : own;
+    const int fits = !*wanted || strcmp(wanted, best) == 0 ||
+                     (major >= 8 && strcmp(wanted, "compute_80") == 0);
+    return attn__target_find(!fits ? "" : *wanted ? wanted : best);
 }
 
-static int describe(int index, attn_device_info *info, attn__target *target) {
+static int describe(int index, const char *wanted, attn_device_info *info, attn__target *target) {
     int device = 0, major = 0, minor = 0, mode = 0, units = 0, shared = 0;
     char name[44] = "";
     size_t memory = 0;
     *info = (attn_device_info){.size = sizeof *info, .kind = CUDA, .index = index};
-    snprintf(info->name, sizeof info->name, "cuda:%d", index);
+    snprintf(info->name, sizeof info->name, "cuda:%d%s%s", index, *wanted ? ":" : "", wanted);
     int code = cu.device(&device, index);
     code = code ? code : cu.name(name, sizeof name, device);
     code = code ? code : cu.memory(&memory, device);
@@ -147,7 +152,7 @@ static int describe(int index, attn_device_info *info, attn__target *target) {
                  "the device cannot be asked: the driver answers %s", error_name(code));
         return device;
     }
-    const attn__target *const kernels = target_for(major, minor);
+    const attn__target *const kernels = target_for(major, minor, wanted);
     info->memory = memory;
     snprintf(info->arch, sizeof info->arch, "%s (%d.%d)", name, major, minor);
     if (mode == 2) { /* prohibited */
@@ -155,8 +160,9 @@ static int describe(int index, attn_device_info *info, attn__target *target) {
                  "the device's compute mode lets no program use it");
     } else if (!kernels) {
         snprintf(info->missing, sizeof info->missing,
-                 "its compute capability is %d.%d; 8.0 to 9.0 have kernels in this version", major,
-                 minor);
+                 "its compute capability is %d.%d; %s", major, minor,
+                 major < 8 ? "8.0 and newer ones have kernels in this version"
+                           : "it has kernels of its own and compute_80's");
     } else if (target) {
         *target = *kernels;
         target->units = units;
@@ -226,7 +232,6 @@ static int describe_box(attn__chip *chip, const attn__boxes *box, uint64_t word[
     uint64_t n[4], st[3];
     uint32_t size[4];
     _Alignas(64) uint64_t map[16];
-    (void)chip;
     if (!cu.encode || (uintptr_t)box->data % 16) {
         return 0;
     }
@@ -240,8 +245,14 @@ static int describe_box(attn__chip *chip, const attn__boxes *box, uint64_t word[
         }
         st[i] = box->n[i + 1] > 1 ? (uint64_t)box->st[i] : 16;
     }
-    if (cu.encode(map, box->type == ATTN_F16 ? F16 : BF16, 4, (void *)(uintptr_t)box->data, n, st,
-                  size, one, 0, SWIZZLE_128, PROMOTE_256, 0)) {
+    if (attn__native_enter(chip) != ATTN_OK) { /* it wants a context, whatever it is */
+        return 0;
+    }
+    const int code = cu.encode(map, box->type == ATTN_F16 ? F16 : BF16, 4,
+                               (void *)(uintptr_t)box->data, n, st, size, one, 0, SWIZZLE_128,
+                               PROMOTE_256, 0);
+    attn__native_leave(chip, 0, NULL);
+    if (code) {
         return 0;
     }
     memcpy(word, map, sizeof map);

@@ -136,7 +136,7 @@ static int chiplets(int index, int units) {
     return units % 38 == 0 ? units / 38 : 1;
 }
 
-static int describe(int index, attn_device_info *info, attn__target *target) {
+static int describe(int index, const char *wanted, attn_device_info *info, attn__target *target) {
     char properties[PROPERTIES], chip[16];
     size_t memory = 0;
     int units = 0;
@@ -152,7 +152,7 @@ static int describe(int index, attn_device_info *info, attn__target *target) {
         return index;
     }
     chip_of(properties, chip);
-    const attn__target *const kernels = attn__target_find(chip);
+    const attn__target *const kernels = *wanted ? NULL : attn__target_find(chip);
     info->memory = memory;
     snprintf(info->arch, sizeof info->arch, "%.40s (%s)", properties, chip);
     if (!kernels) {

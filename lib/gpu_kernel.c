@@ -87,10 +87,22 @@ int attn__launch(const attn_plan *of, const attn__kernel *k, int64_t blocks, con
                              k->shared, params, bytes, stream);
 }
 
+/* What work.h's quotient() takes for d. */
+static u64 inverse(i64 d) {
+    return d > 1 ? UINT64_MAX / (u64)d + 1 : 0;
+}
+
 /* Rounded up to the chiplets (work.h); a launch has at most 2^31 threads. */
 int attn__launch_items(const attn_plan *of, const attn__kernel *k, attn_params *params,
                        size_t bytes, void *stream) {
-    const int64_t numbers = attn__ceil_div(params->items, params->xcds) * params->xcds;
+    const i64 of_head = (i64)params->q_tiles * params->splits;
+    params->xcd_items = attn__ceil_div(params->items, params->xcds);
+    params->per_xcds = inverse(params->xcds);
+    params->per_splits = inverse(params->splits);
+    params->per_section = inverse((i64)params->near * params->q_tiles);
+    params->per_heads = inverse(params->items / (params->B * of_head));
+    params->per_group = inverse(params->group);
+    const int64_t numbers = params->xcd_items * params->xcds;
     const int64_t most = ((int64_t)1 << 31) / k->threads;
     for (int64_t first = 0; first < numbers; first += most) {
         const int64_t rest = numbers - first;

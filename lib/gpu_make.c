@@ -33,8 +33,8 @@ static int target_of(const char *device, const char *chip, attn__target *target)
     if (!found) {
         return attn__fail(
             ATTN_DEVICE, "name",
-            "no device \"%s\"; kernels are written for sm_80, sm_90a, gfx90a, gfx942, "
-            "and each of them emulated, as in make:emu:sm_80",
+            "no device \"%s\"; kernels are written for sm_80, sm_90a, compute_80 (PTX), gfx90a, "
+            "gfx942, and each chip emulated, as in make:emu:sm_80",
             device);
     }
     *target = *found;

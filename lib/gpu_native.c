@@ -46,13 +46,13 @@ int attn__native_list(const attn__vendor *vendor, attn_device_info *list, int ca
         return 1;
     }
     for (int i = 0; i < vendor->devices && i < cap; i++) {
-        vendor->describe(i, &list[i], NULL);
+        vendor->describe(i, "", &list[i], NULL);
     }
     return vendor->devices;
 }
 
-/* The number behind "cuda:", or -1. */
-static int index_of(const attn__vendor *vendor, const char *name) {
+/* The number behind "cuda:", or -1; behind that a colon may be followed by the kernels' target. */
+static int index_of(const attn__vendor *vendor, const char *name, const char **kernels) {
     const size_t n = strlen(vendor->name);
     char *end = NULL;
     if (strncmp(name, vendor->name, n) != 0 || name[n] != ':' || name[n + 1] < '0' ||
@@ -60,11 +60,16 @@ static int index_of(const attn__vendor *vendor, const char *name) {
         return -1;
     }
     const long index = strtol(name + n + 1, &end, 10);
-    return *end || index > INT32_MAX ? -1 : (int)index;
+    *kernels = *end ? end + 1 : end;
+    return (*end && *end != ':') || strlen(*kernels) >= sizeof ((attn__chip *)0)->kernels ||
+                   index > INT32_MAX
+               ? -1
+               : (int)index;
 }
 
 int attn__native_open(const attn__vendor *vendor, const char *name, attn__chip **chip) {
-    const int index = index_of(vendor, name);
+    const char *kernels = "";
+    const int index = index_of(vendor, name, &kernels);
     attn_device_info info;
     attn__target target;
     *chip = NULL;
@@ -80,7 +85,7 @@ int attn__native_open(const attn__vendor *vendor, const char *name, attn__chip *
         return attn__fail(ATTN_DEVICE, "name", "there is no device %s; the driver has %d", name,
                           vendor->devices);
     }
-    const int device = vendor->describe(index, &info, &target);
+    const int device = vendor->describe(index, kernels, &info, &target);
     if (info.missing[0]) {
         return attn__fail(ATTN_DEVICE, "name", "device %s cannot be opened: %s", name,
                           info.missing);
@@ -90,6 +95,7 @@ int attn__native_open(const attn__vendor *vendor, const char *name, attn__chip *
         return ATTN_MEMORY;
     }
     *c = (attn__chip){.vendor = vendor, .index = index, .device = device, .target = target};
+    strcpy(c->kernels, kernels);
     const int code = vendor->retain(&c->context, device);
     if (code) {
         free(c);
@@ -109,7 +115,7 @@ const attn__target *attn__native_target(const attn__chip *chip) {
 }
 
 int attn__native_query(attn__chip *chip, attn_device_info *info) {
-    chip->vendor->describe(chip->index, info, NULL);
+    chip->vendor->describe(chip->index, chip->kernels, info, NULL);
     return ATTN_OK;
 }
 

@@ -51,8 +51,9 @@ typedef struct attn__vendor {
 #undef ATTN__CALL
     const char *(*error_name)(int code);
     const char *(*error_text)(int code);
-    /* Fills info, and for a chip with kernels its target; the driver's number of the device. */
-    int (*describe)(int index, attn_device_info *info, attn__target *target);
+    /* Fills info, and for a chip with kernels its target, the one of that name or with "" the best;
+       the driver's number of the device. */
+    int (*describe)(int index, const char *kernels, attn_device_info *info, attn__target *target);
     const char *name; /* "cuda" */
     int kind;         /* DLPack's */
     int out_of_memory; /* its error's number */
@@ -72,6 +73,7 @@ int attn__native_entries(const char *maker, const char *path, const attn__entry 
 struct attn__chip {
     const attn__vendor *vendor;
     int index, device;
+    char kernels[16]; /* as the device's name has them: "", "compute_80" */
     void *context;
     attn__target target; /* of this chip: its own units and shared memory */
 };

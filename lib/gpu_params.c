@@ -54,6 +54,11 @@ static void fill_tensors(attn_params *a, const attn__problem *p) {
                (attn__is_vector(&p->o) ? ATTN_P_VEC_O : 0);
 }
 
+static i32 most(int64_t n, int64_t rows, int64_t all, int64_t origin) {
+    n = n < rows ? n : rows;
+    return (i32)(all && all - origin < n ? all - origin : n);
+}
+
 static void fill_lengths(attn_params *a, const attn__problem *p) {
     a->q_offsets = (u64)(uintptr_t)p->q_offsets;
     a->k_offsets = (u64)(uintptr_t)p->k_offsets;
@@ -69,6 +74,8 @@ static void fill_lengths(attn_params *a, const attn__problem *p) {
     a->k0 = p->k0;
     a->nq_all = p->nq_all;
     a->nk_all = p->nk_all;
+    a->q_most = most(p->NQ, p->TQ, p->nq_all, p->i0);
+    a->k_most = most(p->NK, p->TK, p->nk_all, p->k0);
 }
 
 static void fill_numbers(attn_params *a, const attn__problem *p) {

@@ -10,7 +10,7 @@
 #include "gpu_text.h"
 
 /* Most words that a launch carries: parameters have at most 4,096 bytes. */
-#define ATTN_WORDS 352
+#define ATTN_WORDS 344
 #include "../hip_kernels/core/params.h"
 
 /* How a plan cuts the work; decided by gpu_fwd.c, gpu_bwd.c. */

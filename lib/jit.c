@@ -18,6 +18,7 @@ static const struct {
 } compilers[] = {{&attn__cc, "cc", NULL},
                  {&attn__nvcc, "nvrtc", "ATTN_NVCC"},
                  {&attn__nvrtc, "nvrtc", NULL},
+                 {&attn__ptx, "ptx", NULL},
                  {&attn__clang, "hiprtc", "ATTN_CLANG"},
                  {&attn__hiprtc, "hiprtc", NULL}};
 

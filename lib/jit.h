@@ -55,7 +55,7 @@ typedef struct attn__compiler {
     /* *code is malloc'ed. A failure's sentence ends with what the compiler wrote. */
     int (*compile)(const attn__job *job, void **code, size_t *bytes);
 } attn__compiler;
-extern const attn__compiler attn__cc, attn__nvcc, attn__clang, attn__nvrtc, attn__hiprtc;
+extern const attn__compiler attn__cc, attn__nvcc, attn__clang, attn__nvrtc, attn__ptx, attn__hiprtc;
 
 /* -- jit_process.c: programs ------------------------------------------------------------------- */
 

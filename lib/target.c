@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-static const attn__target *const chips[] = {&attn__sm80, &attn__sm90a, &attn__gfx90a,
-                                            &attn__gfx942};
+static const attn__target *const chips[] = {&attn__sm80, &attn__compute80, &attn__sm90a,
+                                            &attn__gfx90a, &attn__gfx942};
 
 const attn__target *attn__target_find(const char *name) {
     for (size_t i = 0; i < sizeof chips / sizeof chips[0]; i++) {

@@ -17,6 +17,6 @@ typedef struct attn__grad_row {
     attn__grad_size of;
 } attn__grad_row;
 
-extern const attn__target attn__sm80, attn__sm90a, attn__gfx90a, attn__gfx942;
+extern const attn__target attn__sm80, attn__compute80, attn__sm90a, attn__gfx90a, attn__gfx942;
 
 #endif

@@ -1,4 +1,5 @@
-/* target_sm.c: NVIDIA's chips: A100 (sm_80), H100 and H200 (sm_90a).
+/* target_sm.c: NVIDIA's chips: A100 (sm_80), H100 and H200 (sm_90a), and what newer ones can run:
+   the same kernels as PTX (compute_80), from which the driver makes the chip's code.
 
    Who calls it: target.c. Rows of a warp: 16 or 32. Shared memory has q, and K and V stages times:
    (bm * D + stages * bn * (D + DV)) * bytes. */
@@ -56,6 +57,14 @@ const attn__target attn__sm80 = {.name = "sm_80",
                                  .shared = 163 << 10,
                                  .tiles = sm80_tiles,
                                  .grads = sm_grads};
+const attn__target attn__compute80 = {.name = "compute_80",
+                                      .compiler = "ptx",
+                                      .lanes = 32,
+                                      .units = 108,
+                                      .xcds = 1,
+                                      .shared = 163 << 10,
+                                      .tiles = sm80_tiles,
+                                      .grads = sm_grads};
 const attn__target attn__sm90a = {.name = "sm_90a",
                                   .compiler = "nvrtc",
                                   .lanes = 32,

@@ -206,7 +206,7 @@ TEST_CASE("without a usable driver there is one entry that says why") {
 TEST_CASE("a chip without kernels is listed and cannot be opened") {
     cuda();
     attn_device_info list[8];
-    REQUIRE(attn__cuda.list(list, 8) == 2);
+    REQUIRE(attn__cuda.list(list, 8) == 3);
     CHECK(std::string(list[0].name) == "cuda:0");
     CHECK(std::string(list[0].arch) == "Fake 0 (9.0)");
     CHECK(std::string(list[0].missing).empty());
@@ -215,10 +215,43 @@ TEST_CASE("a chip without kernels is listed and cannot be opened") {
     attn_device *d;
     CHECK(attn_device_open("cuda:1", nullptr, &d) == ATTN_DEVICE);
     CHECK(std::string(attn_error()).find("7.5") != std::string::npos);
+    CHECK(attn_device_open("cuda:1:compute_80", nullptr, &d) == ATTN_DEVICE);
+    CHECK(attn_device_open("cuda:0:gfx942", nullptr, &d) == ATTN_DEVICE);
+    CHECK(attn_device_open("cuda:0:sm_80", nullptr, &d) == ATTN_DEVICE); // another chip's code
+    CHECK(attn_device_open("cuda:0:a_long_name_of_a_chip", nullptr, &d) == ATTN_DEVICE);
     CHECK(attn_device_open("cuda:7", nullptr, &d) == ATTN_DEVICE);
     CHECK(attn_device_open("cuda:-1", nullptr, &d) == ATTN_DEVICE);
     CHECK(attn_device_open("cuda:0x", nullptr, &d) == ATTN_DEVICE);
     CHECK(cuda().retained() == 0);
+}
+
+TEST_CASE("a newer chip takes PTX, an older one where its name says so") {
+    for (const std::string name : {"cuda:2", "cuda:0:compute_80", "cuda:0"}) {
+        device on(name.c_str());
+        attn_device_info info = {};
+        info.size = sizeof info;
+        REQUIRE(attn_device_query(on.d, &info) == ATTN_OK);
+        CHECK(info.name == name);
+        array x(on.d, ATTN_F16, {1, 1, 40, 64}, {2560, 2560, 64, 1}, 0, 2560);
+        x.t.device.device_id = info.index;
+        attn_call call = {};
+        call.size = sizeof call;
+        call.q = call.k = call.v = call.o = &x.t;
+        attn_plan *plan;
+        cuda().clear();
+        setenv("ATTN_CACHE", "none", 1);
+        const int status = attn_plan_new(on.d, ATTN_FORWARD, &call, nullptr, &plan);
+        setenv("ATTN_CACHE", scratch().c_str(), 1);
+        INFO(attn_error());
+        REQUIRE(status == ATTN_OK);
+        attn_plan_info about = {};
+        about.size = sizeof about;
+        REQUIRE(attn_plan_query(plan, &about) == ATTN_OK);
+        const bool ptx = name != "cuda:0";
+        CHECK(std::string(about.kernel).find(ptx ? "compute_80 " : "sm_90a ") == 0);
+        CHECK((std::string(cuda().log()).find("nvrtcGetPTX") != std::string::npos) == ptx);
+        attn_plan_release(plan);
+    }
 }
 
 TEST_CASE("every call leaves the contexts as it found them") {
@@ -527,7 +560,7 @@ TEST_CASE("a kernel that would spill gets the next smaller tile") {
     CHECK(tile_of(128, 16, 8, 0) == "128x32");
     CHECK(tile_of(128, 16, 4, 8) == "128x64"); // all spill: the one that spills least
     CHECK(tile_of(128, 8, 8, 8) == "128x128");
-    CHECK(tile_of(64, 8, 0, 0) == "128x128");
+    CHECK(tile_of(64, 8, 0, 0) == "192x64");
     CHECK(cuda().depth() == 0);
 }
 

@@ -265,7 +265,7 @@ def check_memory_in_order(library):
     library.check(new(library.device, u64(bytes_), pointer(other.cuda_stream),
                       ctypes.byref(second)))
     assert second.value != first.value, "the memory was still used"
-    library.c.attn_buffer_retire(library.device, second)
+    library.c.attn_buffer_release(library.device, second)
     torch.cuda.synchronize()
     library.check(new(library.device, u64(bytes_), pointer(other.cuda_stream),
                       ctypes.byref(second)))

@@ -97,6 +97,7 @@ TWO(do_of_f16, bits_of(float_of_f16(u)))
 TWO(do_of_bf16, bits_of(float_of_bf16(u)))
 TWO(do_first_bit, (u32)first_bit((u64)v << 32 | u))
 TWO(do_mul_high, mul_high(u, v))
+TWO(do_mul_high_u64, (u32)(mul_high_u64((u64)v << 32 | u, (u64)u << 32 | v) >> 16))
 TWO(do_xor, bits_of(lane_xor(a, (int)v)))
 TWO(do_ballot, (u32)warp_ballot((int)u))
 TWO(do_where, (u32)(thread_id() + 1000 * lane_id() + 100000 * warp_id()))
@@ -404,6 +405,9 @@ TEST_CASE("arithmetic that C has, too", "[ptx]") {
     CHECK(ptx().pairs("do_first_bit", {8, 0, 0, 1, 0, 0x80000000, 3, 9}) == Words{3, 32, 63, 0});
     CHECK(ptx().pairs("do_mul_high", {0xffffffff, 0xffffffff, 0x10000, 0x10000}) ==
           Words{0xfffffffe, 1});
+    const uint64_t x = 0xfedcba9876543210, y = 0x76543210fedcba98;
+    CHECK(ptx().pairs("do_mul_high_u64", {uint32_t(x), uint32_t(x >> 32)}) ==
+          Words{uint32_t((unsigned __int128)x * y >> 80)});
 }
 
 // -- Between lanes --------------------------------------------------------------------------------

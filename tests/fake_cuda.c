@@ -6,8 +6,8 @@
        contexts   what needs one must find the device's primary context on top of the thread's stack
        launches   shared memory above 48 KB only where it was asked for
 
-   FAKE_CUDA_INIT: what cuInit answers; FAKE_CUDA_VERSION; FAKE_CUDA_DEVICES: how many, the first of
-   compute capability 9.0, the second of 7.5. */
+   FAKE_CUDA_INIT: what cuInit answers; FAKE_CUDA_VERSION; FAKE_CUDA_DEVICES: how many, of compute
+   capability 9.0, 7.5 and 12.0. */
 #include "fake_gpu.h"
 
 /* -- Devices and contexts ---------------------------------------------------------------------- */
@@ -20,7 +20,8 @@ static void *context_of(int device) {
     return (void *)(uintptr_t)(0x1000 + device);
 }
 static int current(void) {
-    return depth > 0 && stack[depth - 1] == context_of(0) && retained[0] > 0;
+    const int device = depth > 0 ? (int)((uintptr_t)stack[depth - 1] - 0x1000) : 0;
+    return depth > 0 && retained[device] > 0;
 }
 static int current_device(void) {
     return 0;
@@ -52,7 +53,7 @@ API int cuGetErrorString(int code, const char **text) {
     return 0;
 }
 API int cuDeviceGetCount(int *count) {
-    *count = number("FAKE_CUDA_DEVICES", 2);
+    *count = number("FAKE_CUDA_DEVICES", 3);
     return 0;
 }
 API int cuDeviceGet(int *device, int index) {
@@ -64,8 +65,8 @@ API int cuDeviceGetName(char *name, int n, int device) {
     return 0;
 }
 API int cuDeviceGetAttribute(int *value, int attribute, int device) {
-    *value = attribute == 75   ? (device == 0 ? 9 : 7)
-             : attribute == 76 ? (device == 0 ? 0 : 5)
+    *value = attribute == 75   ? (device == 0 ? 9 : device == 1 ? 7 : 12)
+             : attribute == 76 ? (device == 1 ? 5 : 0)
              : attribute == 16 ? 132
              : attribute == 97 ? 232448
                                : 0;
@@ -268,6 +269,13 @@ API int nvrtcGetCUBIN(void *of, char *to) {
     (void)of;
     memcpy(to, program.code, program.bytes);
     return 0;
+}
+API int nvrtcGetPTXSize(void *of, size_t *n) {
+    note("nvrtcGetPTX", " ");
+    return nvrtcGetCUBINSize(of, n);
+}
+API int nvrtcGetPTX(void *of, char *to) {
+    return nvrtcGetCUBIN(of, to);
 }
 API const char *nvrtcGetErrorString(int error) {
     (void)error;

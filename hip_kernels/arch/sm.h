@@ -43,6 +43,14 @@ DEV float row_sum(float x) {
     return x + lane_xor(x, 2);
 }
 
+#define TILE_SHARE 4
+DEV int row_lane(void) {
+    return lane_id() % 4;
+}
+DEV float row_from(float x, int i) {
+    return lane_xor(x, row_lane() ^ i);
+}
+
 /* Of four chunks of 8 columns a lane has word t each; turned: all four words of chunk t. */
 #define TILE_TURNS 1
 DEV void tile_turn(u32 w[4]) {

@@ -17,28 +17,49 @@ DEV u32 epilogue_sum(const attn_item *w, attn_soft *t, const tile_o *o) {
         float zero = t->l[r] * 0.0f + (t->m[r] == MINUS_INF ? 0.0f
                                        : t->l[r] == 0.0f    ? 1.0f
                                                             : t->m[r] * 0.0f);
+        float part[4] = {zero, 0, 0, 0}; /* sums that do not wait for each other */
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
-            zero = fma_f32(o->x[r][c], 0.0f, zero);
+            part[c % 4] = fma_f32(o->x[r][c], 0.0f, part[c % 4]);
         }
+        zero = part[0] + part[1] + (part[2] + part[3]);
         const float not_finite = row_sum(zero != 0.0f ? 1.0f : 0.0f);
         wild |= (u32)(w->row0 + tile_row(r) < w->rows && not_finite != 0.0f) << r;
     }
     return wild;
 }
 
-/* The lane's columns of a row whose first is at `to`, which has `cols`. */
-DEV void epilogue_row(u64 to, i32 type, int vec, i32 cols, const float *x, float factor) {
-    UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c += 2) {
-        const i32 d = tile_col(c);
-        const float a = x[c] * factor, b = x[c + 1] * factor;
-        if (vec && d + 1 < cols) {
-            store_two(to, type, d, a, b);
-        } else if (d < cols) {
-            store_one(to, type, d, a);
-            if (d + 1 < cols) {
-                store_one(to, type, d + 1, b);
-            }
+/* The lane's columns of a row whose first is at `to`, which has `cols`; 0: none. What does not
+   depend on the column is asked once: a branch for each would take longer than a step does. */
+DEV void epilogue_f32(u64 to, i32 cols, const float *x, float factor) {
+    UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
+        if (tile_col(c) < cols) {
+            store_u32(to + (u64)tile_col(c) * 4, bits_of(x[c] * factor));
         }
+    }
+}
+DEV void epilogue_16(u64 to, int f16, i32 cols, const float *x, float factor) {
+    UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
+        if (tile_col(c) < cols) {
+            store_one(to, f16 ? ATTN_F16 : ATTN_BF16, tile_col(c), x[c] * factor);
+        }
+    }
+}
+/* cols is a multiple of 8, the row at one of 16 bytes. */
+DEV void epilogue_words(u64 to, int f16, i32 cols, const float *x, float factor) {
+    UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c += 2) {
+        if (tile_col(c) < cols) {
+            store_two(to, f16 ? ATTN_F16 : ATTN_BF16, tile_col(c), x[c] * factor,
+                      x[c + 1] * factor);
+        }
+    }
+}
+DEV void epilogue_row(u64 to, i32 type, int vec, i32 cols, const float *x, float factor) {
+    if (type == ATTN_F32) {
+        epilogue_f32(to, cols, x, factor);
+    } else if (vec) {
+        epilogue_words(to, type == ATTN_F16, cols, x, factor);
+    } else {
+        epilogue_16(to, type == ATTN_F16, cols, x, factor);
     }
 }
 
@@ -61,28 +82,53 @@ DEV void epilogue_chunks(u64 to, i32 type, i32 cols, const float *x, float facto
 }
 #endif
 
+/* Row r of the lane is written: it is used and not `wild`. */
+DEV int epilogue_has(const attn_item *w, int r, u32 wild) {
+    return w->row0 + tile_row(r) < w->rows && !(wild >> r & 1);
+}
+
+/* The factors of the lane's rows; LSE is stored. The lanes that share rows take a row each. */
+DEV void epilogue_ends(const attn_params *p, const attn_item *w, const attn_soft *t, u32 wild,
+                       float *factor) {
+    UNROLL for (int first = 0; first < TILE_ROWS; first += TILE_SHARE) {
+        int r = first;
+        float m = t->m[first], l = t->l[first];
+        UNROLL for (int i = 1; i < TILE_SHARE && first + i < TILE_ROWS; i++) {
+            const float other_m = t->m[first + i], other_l = t->l[first + i];
+            r = row_lane() == i ? first + i : r;
+            m = row_lane() == i ? other_m : m;
+            l = row_lane() == i ? other_l : l;
+        }
+        const i32 at = w->row0 + tile_row(r);
+        const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));
+        const attn_ends e = ends_of(m, l, to.sink);
+        if (to.lse && epilogue_has(w, r, wild) && (TILE_SHARE > 1 || tile_col(0) == 0)) {
+            store_u32(to.lse, bits_of(e.lse));
+        }
+        UNROLL for (int i = 0; i < TILE_SHARE && first + i < TILE_ROWS; i++) {
+            factor[first + i] = row_from(e.factor, i);
+        }
+    }
+}
+
 /* All rows but those of `wild`. */
 DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft *t,
                        const tile_o *o, u32 wild) {
+    float ends[TILE_ROWS];
+    epilogue_ends(p, w, t, wild, ends);
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const i32 at = w->row0 + tile_row(r);
-        const int live = at < w->rows && !(wild >> r & 1);
+        const int live = epilogue_has(w, r, wild);
         const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));
-        const attn_ends e = ends_of(t->m[r], t->l[r], to.sink);
-        const float factor = e.factor * (p->drop_factor / (TILE_P_SCALE * TILE_O_SCALE)) *
+        const float factor = ends[r] * (p->drop_factor / (TILE_P_SCALE * TILE_O_SCALE)) *
                              softmax_unit_of(t, r);
-        if (live && to.lse && tile_col(0) == 0) {
-            store_u32(to.lse, bits_of(e.lse));
-        }
 #if TILE_TURNS
         if (to.vec && to.type != ATTN_F32) {
             epilogue_chunks(to.o, to.type, p->DV, o->x[r], factor, live);
             continue;
         }
 #endif
-        if (live) {
-            epilogue_row(to.o, to.type, to.vec, p->DV, o->x[r], factor);
-        }
+        epilogue_row(to.o, to.type, to.vec, live ? p->DV : 0, o->x[r], factor);
     }
 }
 

@@ -32,10 +32,9 @@ DEV void grad_store(const attn_item *w, const attn_rows *to, i32 type, int vec, 
                     float factor, const tile_o *o, u32 wild) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const i32 at = w->row0 + tile_row(r);
-        if (at < w->rows && !(wild >> r & 1)) {
-            epilogue_row(rows_at(to, w->b, ATTN_KEY_ROWS ? w->hk : w->h, grad_row(w, at)), type,
-                         vec, cols, o->x[r], factor);
-        }
+        const int mine = at < w->rows && !(wild >> r & 1);
+        epilogue_row(rows_at(to, w->b, ATTN_KEY_ROWS ? w->hk : w->h, grad_row(w, at)), type, vec,
+                     mine ? cols : 0, o->x[r], factor);
     }
 }
 

@@ -58,11 +58,15 @@ typedef struct attn_params {
     u64 seed;
     u64 part_o, part_lse;              /* f32 [split][B][H][NQ][DV] and [split][B][H][NQ] */
     i64 items;                         /* work items in all */
+    i64 xcd_items;                     /* of one chiplet, rounded up */
+    u64 per_xcds, per_splits, per_section, per_heads, per_group; /* work.h: quotient() */
     i64 first;                         /* number of this launch's block 0 (work.h) */
     u64 counter;                       /* producer: a u32 of this launch, 0 before it; or 0 */
     i64 TQ, TK;                        /* rows of q and of k in memory (packed: all) */
     i64 i0, k0, nq_all, nk_all;        /* origins; totals, 0: the used length */
     i32 B, H, HK, NQ, NK, D, DV;       /* NQ, NK: longest sequence */
+    i32 q_most, k_most;                /* rows that a sequence has at most: no more than there are
+                                          in memory, or in the whole behind the origin */
     i32 group, pack;                   /* H / HK; 1 or group */
     i32 q_scale_group, k_scale_group, v_scale_group; /* query heads per head of it: 1 or group */
     i32 q_tiles, splits, split_keys;   /* row blocks of the longest sequence; keys of a split, a

@@ -25,7 +25,10 @@ typedef struct attn_ends {
 DEV attn_ends ends_of(double m, float l, float sink) {
     const double s = sink * LOG2_E, top = s > m ? s : m;
     attn_ends e = {0, sink};
-    if (m != (double)MINUS_INF) {
+    if (m != (double)MINUS_INF && sink == MINUS_INF) {
+        e.factor = div_f32(1.0f, l);
+        e.lse = (float)(m * LN_2 + (double)vm_log(l));
+    } else if (m != (double)MINUS_INF) {
         const float fade = exp2_fast((float)(m - top));
         const float sum = l * fade + exp2_fast((float)(s - top));
         e.factor = div_f32(fade, sum);

@@ -29,6 +29,9 @@ DEV i64 seq_rows(u64 offsets, i64 offsets_n, u64 used, i64 used_n, i64 b, i64 T,
                  i64 *row) {
     i64 n = T;
     *row = 0;
+    if (!offsets && !used) {
+        return most;
+    }
     if (offsets) {
         *row = clamp_i64(load_i32(offsets + (u64)(b * offsets_n)), 0, T);
         n = clamp_i64(load_i32(offsets + (u64)((b + 1) * offsets_n)), *row, T) - *row;
@@ -37,17 +40,12 @@ DEV i64 seq_rows(u64 offsets, i64 offsets_n, u64 used, i64 used_n, i64 b, i64 T,
     return used ? clamp_i64(load_i32(used + (u64)(b * used_n)), 0, most) : most;
 }
 
-/* At most N, and no more than the whole has left behind the origin. */
-DEV i64 seq_most(i64 N, i64 all, i64 origin) {
-    return all && all - origin < N ? all - origin : N;
-}
-
 DEV attn_seq seq_of(const attn_params *p, i64 b) {
     attn_seq s;
     s.nq = (i32)seq_rows(p->q_offsets, p->q_offsets_n, p->q_used, p->q_used_n, b, p->TQ,
-                         seq_most(p->NQ, p->nq_all, p->i0), &s.q_row);
+                         p->q_most, &s.q_row);
     s.nk = (i32)seq_rows(p->k_offsets, p->k_offsets_n, p->k_used, p->k_used_n, b, p->TK,
-                         seq_most(p->NK, p->nk_all, p->k0), &s.k_row);
+                         p->k_most, &s.k_row);
     s.nq_all = p->nq_all ? (i32)p->nq_all : s.nq;
     s.nk_all = p->nk_all ? (i32)p->nk_all : s.nk;
     s.q0 = (i32)p->i0 + (p->flags & ATTN_P_TOP_LEFT ? 0 : s.nk_all - s.nq_all);

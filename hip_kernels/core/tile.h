@@ -65,6 +65,9 @@
 
    -- Across lanes ------------------------------------------------------------------------------
        float row_max(float x), row_sum(float x)   over the lanes that share a row; same bits in each
+       TILE_SHARE                      so many lanes share a row; 1: each does for all of them
+       int row_lane(void)              0..TILE_SHARE: which of them this lane is
+       float row_from(float x, int i)  x of the i-th of them
 
    -- The ring: tiles on their way from device memory to shared memory --------------------------
    Stage j of K and of V are places of their own, ATTN_STAGES of each; q has one, in backward two.
@@ -111,6 +114,16 @@ typedef struct tile_rows {
 
 #include ATTN_ARCH_H
 
+#ifndef TILE_SHARE
+#define TILE_SHARE 1
+DEV int row_lane(void) {
+    return 0;
+}
+DEV float row_from(float x, int i) {
+    (void)i;
+    return x;
+}
+#endif
 #ifndef TILE_O_SCALE
 #define TILE_O_SCALE 1.0f
 #endif

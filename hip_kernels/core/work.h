@@ -35,25 +35,39 @@ typedef i32 work_number;
 typedef i64 work_number;
 #endif
 
+/* n / d, where `per` stands for d: 2^64 / d rounded up, 0 for 1. Exact where n d < 2^64: there are
+   fewer items than rows in memory. A division by what is not known takes many times as long. */
+DEV work_number quotient(work_number n, i32 d, u64 per) {
+#if ATTN_PRODUCER
+    (void)per;
+    return n / d;
+#else
+    (void)d;
+    return per ? (i64)mul_high_u64((u64)n, per) : n;
+#endif
+}
+
 /* Batch entry, heads, split of a block's number, and in row0 its row block; 0: there is none. */
 DEV int work_place(const attn_params *p, work_number number, attn_item *w) {
     const work_number items = (work_number)p->items;
-    const work_number n = number % p->xcds * ((items + p->xcds - 1) / p->xcds) + number / p->xcds;
+    const work_number turn = quotient(number, p->xcds, p->per_xcds);
+    const work_number n = (number - turn * p->xcds) * (work_number)p->xcd_items + turn;
     if (n >= items) {
         return 0;
     }
     const int of_group = ATTN_KEY_ROWS || p->pack > 1;
-    const work_number heads = of_group ? p->HK : p->H, block = n / p->splits;
-    const work_number section = block / ((work_number)p->near * p->q_tiles);
+    const work_number heads = of_group ? p->HK : p->H;
+    const work_number block = quotient(n, p->splits, p->per_splits);
+    const work_number section = quotient(block, p->near * p->q_tiles, p->per_section);
     const work_number first = section * p->near, left = p->B * heads - first;
     const work_number near = left < p->near ? left : p->near, in = block - first * p->q_tiles;
-    const i32 tile = (i32)(in / near);
-    const work_number bh = first + (in - tile * near), b = bh / heads;
+    const i32 tile = (i32)(near == 1 ? in : in / near);
+    const work_number bh = first + (in - tile * near), b = quotient(bh, (i32)heads, p->per_heads);
     const i32 head = (i32)(bh - b * heads);
     w->split = (i32)(n - block * p->splits);
     w->b = (i32)b;
     w->h = of_group ? head * p->group : head;
-    w->hk = of_group ? head : head / p->group;
+    w->hk = of_group ? head : (i32)quotient(head, p->group, p->per_group);
     w->row0 = (ATTN_KEY_ROWS ? tile : p->q_tiles - 1 - tile) * WORK_ROWS;
     return 1;
 }

@@ -134,6 +134,9 @@ DEV u32 forget(u32 x) {
 DEV u32 mul_high(u32 a, u32 b) {
     return (u32)((u64)a * b >> 32);
 }
+DEV u64 mul_high_u64(u64 a, u64 b) {
+    return (u64)((unsigned __int128)a * b >> 64);
+}
 
 /* -- Bytes ------------------------------------------------------------------------------------- */
 /* v_perm_b32: byte i of the result is byte number `select`'s byte i of low (0..3), high (4..7). */

@@ -73,6 +73,7 @@ DEV u32 forget(u32 x) {
     return x;
 }
 DEV u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
+DEV u64 mul_high_u64(u64 a, u64 b) { return __umul64hi(a, b); }
 
 /* -- Rounding: two floats to the halves of a word, `lo` in the low one, to nearest even -------- */
 DEV u32 pack_f16(float lo, float hi) {
@@ -93,14 +94,17 @@ DEV float float_of_f16(u32 x) {
 DEV float float_of_bf16(u32 x) { return __uint_as_float(x << 16); }
 
 /* -- Device memory ----------------------------------------------------------------------------- */
-DEV u32 load_u8(u64 at) { return *(const u8 *)at; }
-DEV u32 load_u16(u64 at) { return *(const u16 *)at; }
-DEV u32 load_u32(u64 at) { return *(const u32 *)at; }
-DEV u64 load_u64(u64 at) { return *(const u64 *)at; }
-DEV b128 load_b128(u64 at) { return *(const b128 *)at; }
-DEV void store_u16(u64 at, u32 x) { *(u16 *)at = (u16)x; }
-DEV void store_u32(u64 at, u32 x) { *(u32 *)at = x; }
-DEV void store_b128(u64 at, b128 x) { *(b128 *)at = x; }
+#define GLOBAL(type, at) (*(type *)__cvta_global_to_generic(at))
+DEV u32 load_u8(u64 at) { return GLOBAL(const u8, at); }
+DEV u32 load_u16(u64 at) { return GLOBAL(const u16, at); }
+DEV u32 load_u32(u64 at) { return GLOBAL(const u32, at); }
+DEV u64 load_u64(u64 at) { return GLOBAL(const u64, at); }
+DEV b128 load_b128(u64 at) { return GLOBAL(const b128, at); }
+DEV void store_u16(u64 at, u32 x) { GLOBAL(u16, at) = (u16)x; }
+DEV void store_u32(u64 at, u32 x) { GLOBAL(u32, at) = x; }
+DEV void store_b128(u64 at, b128 x) {
+    GLOBAL(uint4, at) = make_uint4(x.w[0], x.w[1], x.w[2], x.w[3]);
+}
 /* As one act, in any order with others. 9.7.13.6 red */
 DEV void atomic_add_u64(u64 at, u64 x) { atomicAdd((u64 *)at, x); }
 DEV void atomic_or_u32(u64 at, u32 x) { atomicOr((u32 *)at, x); }

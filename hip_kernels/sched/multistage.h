@@ -48,11 +48,10 @@ DEV tile_sources sources_of(const attn_params *p, const attn_item *w) {
     return from;
 }
 
-/* The loads before the first step; block: STAGES + 1 of them. */
-DEV void multistage_begin(const tile_sources *from, const i32 *block, i32 row0, tile_q *q) {
-    ring_hold hold_q, hold;
-    ring_load(&hold_q, RING_Q, 0, &from->q, row0);
-    ring_land(&hold_q, RING_Q, 0);
+/* The loads before the first step but q's, which is under way; block: STAGES + 1 of them. */
+DEV void multistage_begin(const tile_sources *from, const i32 *block, const ring_hold *hold_q,
+                          tile_q *q) {
+    ring_hold hold;
     UNROLL for (int j = 0; j < STAGES; j++) {
         ring_load(&hold, RING_K, j, &from->k, block_row(block[j], &from->k));
         ring_land(&hold, RING_K, j);
@@ -63,25 +62,28 @@ DEV void multistage_begin(const tile_sources *from, const i32 *block, i32 row0, 
     }
     ring_wait(FLYING);
     ring_sync();
-    tile_q_of(q, &hold_q, 0);
+    tile_q_of(q, hold_q, 0);
 }
 
 DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile_o *o) {
     const tile_sources from = sources_of(p, w);
     const float factor = score_factor(p);
     const int raw = score_is_raw(p);
-    ring_hold hold_k, hold_v;
+    ring_hold hold_q, hold_k, hold_v;
     tile_q q;
     attn_range it;
     i32 block[STAGES + 1]; /* of this step and the next ones */
+    ring_load(&hold_q, RING_Q, 0, &from.q, w->row0); /* flies while blocks are looked for */
+    ring_land(&hold_q, RING_Q, 0);
     range_begin(&it, p, w);
     UNROLL for (int j = 0; j <= STAGES; j++) {
         block[j] = range_next(&it, p, w);
     }
     if (block[0] < 0) {
+        ring_wait(0);
         return;
     }
-    multistage_begin(&from, block, w->row0, &q);
+    multistage_begin(&from, block, &hold_q, &q);
     int stage = 0, before = STAGES - 1; /* of this step, of the last */
     while (block[0] >= 0) {
         tile_s s;

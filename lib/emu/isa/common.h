@@ -84,6 +84,11 @@ DEV int first_bit(u64 x) { return __builtin_ctzll(x); }
 #define ISA_FORGETS 1
 DEV u32 forget(u32 x) { return x; }
 DEV u32 mul_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
+DEV u64 mul_high_u64(u64 a, u64 b) {
+    const u64 low = (u64)(u32)a * (u32)b, one = (a >> 32) * (u32)b + (low >> 32);
+    const u64 two = (u64)(u32)a * (b >> 32) + (u32)one;
+    return (a >> 32) * (b >> 32) + (one >> 32) + (two >> 32);
+}
 
 /* -- Rounding ---------------------------------------------------------------------------------- */
 DEV u32 pack_f16(float lo, float hi) { return attn_emu->pack_f16(lo, hi); }
