@@ -4,7 +4,7 @@
 #   tests/device_run.sh pack           here: builds build/device/ with what the other machine may
 #                                      lack: the library, conformance, the C example, LuaJIT
 #   tests/device_run.sh [STEP...]      there, in a checkout with build/device/; all steps if none is
-#                                      named: probe pointers device check lua bench
+#                                      named: probe pointers device check lua call bench
 #
 #   OUT        where full logs go (default build/device/out)
 #   RANDOM_N   random cases of the suite a process (default 20), each followed by VARY others
@@ -28,7 +28,9 @@ build() {
     cc "${flags[@]}" tests/conformance/[a-z]*.c tests/plain*.c build/libattn.a -lm -lpthread -ldl \
         -o "$at/conformance" &&
         cc -std=c11 -O2 -Ilib examples/cuda_pointers.c build/libattn.a -lm -lpthread -ldl \
-            -o "$at/cuda_pointers"
+            -o "$at/cuda_pointers" &&
+        cc -std=c11 -O2 -Ilib tests/bench/gpu_call.c build/libattn.a -lm -lpthread -ldl \
+            -o "$at/gpu_call"
 }
 
 if [ "${1:-}" = pack ]; then
@@ -97,6 +99,9 @@ lua() {
     DEV=cuda:0 LUA_PATH='lua/?.lua;;' "$at/luajit" examples/quickstart.lua
 }
 
+# What a call costs the host.
+call() { "$at/gpu_call"; }
+
 bench() {
     local more
     read -ra more <<< "${BENCH:-}"
@@ -104,7 +109,7 @@ bench() {
         ${QUICK:+--quick} "${more[@]}"
 }
 
-[ $# -gt 0 ] || set -- probe pointers device check lua bench
+[ $# -gt 0 ] || set -- probe pointers device check lua call bench
 summary=
 failed=0
 for step in "$@"; do

@@ -144,12 +144,12 @@ plant sum-not-rescaled core/softmax.h 's/t->l\[r\] \*= f->by\[r\];//'
 plant vote-of-one-row core/softmax.h 's/moved |= move;/moved = move;/' emu:sm_80
 plant trouble-overlooked core/epilogue.h \
     's/wild |= (u32)(w->row0/wild |= (u32)(w->row0 > 0 \&\& w->row0/'
-plant odd-column-lost core/epilogue.h 's/if (d + 1 < cols) {/if (d + 2 < cols) {/'
-plant last-row-lost core/epilogue.h 's/live = at < w->rows \&\&/live = at < w->rows - 1 \&\&/'
+plant last-column-lost core/epilogue.h 's/if (tile_col(c) < cols) {/if (tile_col(c) + 1 < cols) {/'
+plant last-row-lost core/epilogue.h 's/< w->rows \&\& !(wild/< w->rows - 1 \&\& !(wild/'
 plant range-cut core/range.h 's/(w->k_end + ATTN_BN - 1) \/ ATTN_BN/w->k_end \/ ATTN_BN/'
 plant full-past-the-end core/range.h 's/past <= w->k_end ? 2 : 1/past <= w->k_end + 1 ? 2 : 1/'
 plant second-ballot core/range.h 's/warp_ballot(class_ == 2)/warp_ballot(class_ >= 1)/'
-plant heads-swapped core/work.h 's/: head \/ p->group;/: head % p->HK;/'
+plant heads-swapped core/work.h 's/: (i32)quotient(head, p->group, p->per_group);/: head % p->HK;/'
 plant philox-round core/dropout.h 's/round < 7/round < 6/'
 
 # Of a chip's fragments. Rows past the end that are not zeroed are masked, and NaN in them is
