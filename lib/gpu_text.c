@@ -125,34 +125,35 @@ static void put_function(attn__text *t, const attn_graph *g, const int32_t *word
     put(t, "    return x%d;\n}\n", root);
 }
 
-/* One element of a tensor: 0 outside. Its words: address, then extent and stride in bytes of each
+/* One element of a tensor: 0 outside, where a word of the parameters is read instead, so that many
+   reads need no branch and fly together. Its words: address, then extent and stride in bytes of each
    axis. */
 static void put_reader(attn__text *t, const attn__symbol *symbol, int number, int word, int type) {
     put(t, "DEV %s read_%d(const attn_params *p", attn__c_type(symbol->type), number);
     for (int i = 0; i < symbol->rank; i++) {
         put(t, ", i32 i%d", i);
     }
-    put(t, ") { /* %s */\n    if (", symbol->name);
+    put(t, ") { /* %s */\n    const int in = ", symbol->name);
     for (int i = 0; i < symbol->rank; i++) {
-        put(t, "%s(u64)(i64)i%d >= (u64)p->word[%d]", i ? " || " : "", i, word + 1 + 2 * i);
+        put(t, "%s(u64)(i64)i%d < (u64)p->word[%d]", i ? " & " : "", i, word + 1 + 2 * i);
     }
-    put(t, ") {\n        return 0;\n    }\n    const u64 at = (u64)(p->word[%d]", word);
+    put(t, ";\n    const u64 at = in ? (u64)(p->word[%d]", word);
     for (int i = 0; i < symbol->rank; i++) {
         put(t, " + i%d * p->word[%d]", i, word + 2 + 2 * i);
     }
-    put(t, ");\n");
+    put(t, ") : (u64)p->word;\n");
     switch (type) {
-    case ATTN_F32: put(t, "    return float_of(load_u32(at));\n"); break;
-    case ATTN_F16: put(t, "    return float_of_f16(load_u16(at));\n"); break;
-    case ATTN_BF16: put(t, "    return float_of_bf16(load_u16(at));\n"); break;
+    case ATTN_F32: put(t, "    const float x = float_of(load_u32(at));\n"); break;
+    case ATTN_F16: put(t, "    const float x = float_of_f16(load_u16(at));\n"); break;
+    case ATTN_BF16: put(t, "    const float x = float_of_bf16(load_u16(at));\n"); break;
     case ATTN_I32: put(t, "    const i32 x = (i32)load_u32(at);\n"); break;
-    default: put(t, "    return load_u8(at) != 0;\n");
+    default: put(t, "    const i32 x = load_u8(at) != 0;\n");
     }
     if (type == ATTN_I32 && symbol->bounded) {
-        put(t, "    return x < %d ? %d : x > %d ? %d : x;\n", (int)symbol->lo, (int)symbol->lo,
-            (int)symbol->hi, (int)symbol->hi);
-    } else if (type == ATTN_I32) {
-        put(t, "    return x;\n");
+        put(t, "    return !in ? 0 : x < %d ? %d : x > %d ? %d : x;\n", (int)symbol->lo,
+            (int)symbol->lo, (int)symbol->hi, (int)symbol->hi);
+    } else {
+        put(t, "    return in ? x : 0;\n");
     }
     put(t, "}\n");
 }

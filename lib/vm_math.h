@@ -25,6 +25,9 @@ DEV float float_of(u32 u) {
 DEV float sqrt_f32(float x) {
     return sqrtf(x);
 }
+DEV float div_near(float a, float b) {
+    return a / b;
+}
 
 #include "../hip_kernels/core/math.h"
 

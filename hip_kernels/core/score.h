@@ -111,7 +111,8 @@ DEV float score_pair(const attn_params *p, const attn_item *w, const attn_row *r
     const attn_pair at = score_leaves(p, w, row, k);
 #endif
 #if ATTN_HAS_SCORE
-    x = s == MINUS_INF ? s : attn_score(p, &at, s);
+    x = attn_score(p, &at, s); /* always: pairs without branches overlap */
+    x = s == MINUS_INF ? s : x;
 #endif
     if (check) {
         int visible = k < w->k_end;

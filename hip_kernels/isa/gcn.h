@@ -122,6 +122,10 @@ DEV float sqrt_f32(float x) {
 DEV float div_f32(float a, float b) {
     return a / b;
 }
+/* The same; on other chips without a branch, where b is from 2^-60 to 2^60 and a not above it. */
+DEV float div_near(float a, float b) {
+    return div_f32(a, b);
+}
 /* The lowest bit that is set, counted from 0; x is not 0. */
 DEV int first_bit(u64 x) {
     return __builtin_ctzll(x);

@@ -63,6 +63,11 @@ DEV float rcp_fast(float x) {
 }
 DEV float sqrt_f32(float x) { return __fsqrt_rn(x); }
 DEV float div_f32(float a, float b) { return __fdiv_rn(a, b); }
+/* The same, without a branch, where b is from 2^-60 to 2^60 and a not above it. */
+DEV float div_near(float a, float b) {
+    const float y = rcp_fast(b), z = fma_f32(fma_f32(-b, y, 1.0f), y, y), q = a * z;
+    return fma_f32(fma_f32(-b, q, a), z, q);
+}
 /* The lowest bit that is set, counted from 0; x is not 0. */
 DEV int first_bit(u64 x) { return __ffsll((i64)x) - 1; }
 /* x, of which the compiler forgets how it was computed: what follows from it is computed anew where
