@@ -12,6 +12,7 @@
 */
 #include "gpu_text_int.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +86,21 @@ static void put_rule(attn__text *t, const attn_graph *g, const attn__node *node)
     }
 }
 
+/* A division of floats by a constant that div_const of isa/ takes. */
+static int by_constant(const attn_graph *g, const attn__node *node) {
+    const attn__node *const by = &g->node[node->u.arg[1]];
+    const float size = by->op == OP_const && by->type == VT_F32 ? fabsf(by->u.value.f) : 0;
+    return node->op == OP_div && size >= 0x1p-60f && size <= 0x1p60f;
+}
+
+static void put_by_constant(attn__text *t, const attn_graph *g, const attn__node *node) {
+    const attn__node inverse = {.type = VT_F32,
+                                .u.value.f = 1 / g->node[node->u.arg[1]].u.value.f};
+    put(t, "div_const(x%d, x%d, ", (int)node->u.arg[0], (int)node->u.arg[1]);
+    attn__put_constant(t, &inverse);
+    put(t, ")");
+}
+
 void attn__put_node(attn__text *t, const attn_graph *g, const int32_t *word, int at) {
     const attn__node *const node = &g->node[at];
     put(t, "    const %s x%d = ", attn__c_type(node->type), at);
@@ -104,7 +120,12 @@ void attn__put_node(attn__text *t, const attn_graph *g, const int32_t *word, int
         }
         put(t, ")");
         break;
-    default: put_rule(t, g, node);
+    default:
+        if (node->n == 2 && by_constant(g, node)) {
+            put_by_constant(t, g, node);
+        } else {
+            put_rule(t, g, node);
+        }
     }
     put(t, ";\n");
 }

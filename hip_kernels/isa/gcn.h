@@ -126,6 +126,11 @@ DEV float div_f32(float a, float b) {
 DEV float div_near(float a, float b) {
     return div_f32(a, b);
 }
+/* The same; on other chips by y = 1 / b, rounded, where b is a constant from 2^-60 to 2^60. */
+DEV float div_const(float a, float b, float y) {
+    (void)y;
+    return div_f32(a, b);
+}
 /* The lowest bit that is set, counted from 0; x is not 0. */
 DEV int first_bit(u64 x) {
     return __builtin_ctzll(x);

@@ -68,6 +68,12 @@ DEV float div_near(float a, float b) {
     const float y = rcp_fast(b), z = fma_f32(fma_f32(-b, y, 1.0f), y, y), q = a * z;
     return fma_f32(fma_f32(-b, q, a), z, q);
 }
+/* a / b, b a constant from 2^-60 to 2^60, y = 1 / b rounded: without a branch; but for subnormal
+   results rounded to nearest (Markstein 1990). */
+DEV float div_const(float a, float b, float y) {
+    const float q = a * y, z = fma_f32(fma_f32(-b, q, a), y, q);
+    return (bits_of(q) & 0x7fffffffu) == 0x7f800000u ? q : z;
+}
 /* The lowest bit that is set, counted from 0; x is not 0. */
 DEV int first_bit(u64 x) { return __ffsll((i64)x) - 1; }
 /* x, of which the compiler forgets how it was computed: what follows from it is computed anew where

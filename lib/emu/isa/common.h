@@ -81,6 +81,10 @@ DEV float rcp_fast(float x) { return attn_emu->rcp_fast(x); }
 DEV float sqrt_f32(float x) { return __builtin_sqrtf(x); }
 DEV float div_f32(float a, float b) { return a / b; }
 DEV float div_near(float a, float b) { return a / b; }
+DEV float div_const(float a, float b, float y) {
+    (void)y;
+    return a / b;
+}
 DEV int first_bit(u64 x) { return __builtin_ctzll(x); }
 #define ISA_FORGETS 1
 DEV u32 forget(u32 x) { return x; }
