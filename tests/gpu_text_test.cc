@@ -54,6 +54,15 @@ struct box_of_ints {
     int b, h0, h1, q0, q1, i0, i1, k0, k1, nq, nk, nh, hk, batch;
 };
 
+/* The functions of isa/ptx.h that replace divisions, as they stand there. */
+std::string quotients() {
+    const std::string text = file_text("isa/ptx.h");
+    const size_t begin = text.find("DEV float div_near"), end = text.find("/* The lowest bit", begin);
+    REQUIRE(begin < end);
+    REQUIRE(end != std::string::npos);
+    return text.substr(begin, end - begin);
+}
+
 std::string prelude() {
     return "#include \"core/types.h\"\n"
            "#define ATTN_WORDS 400\n"
@@ -62,6 +71,8 @@ std::string prelude() {
            "DEV u32 bits_of(float x) { union { float f; u32 u; } v = {x}; return v.u; }\n"
            "DEV float float_of(u32 x) { union { u32 u; float f; } v = {x}; return v.f; }\n"
            "DEV float sqrt_f32(float x) { return __builtin_sqrtf(x); }\n"
+           "DEV float fma_f32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }\n"
+           "DEV float rcp_fast(float x) { return float_of(bits_of(1 / x) + 1); }\n" // 1 ulp off
            "DEV u32 load_u8(u64 at) { return *(const u8 *)at; }\n"
            "DEV u32 load_u16(u64 at) { return *(const u16 *)at; }\n"
            "DEV u32 load_u32(u64 at) { return *(const u32 *)at; }\n"
@@ -70,7 +81,7 @@ std::string prelude() {
            "    const u32 e = x >> 10 & 31, sign = (x & 0x8000) << 16;\n"
            "    return float_of(e ? sign | (e + 112) << 23 | (x & 1023) << 13 : sign);\n"
            "}\n" +
-           pair_and_box();
+           quotients() + pair_and_box();
 }
 
 /* Many variants in one shared object; function j is named after j. */
