@@ -147,8 +147,8 @@ static void put_function(attn__text *t, const attn_graph *g, const int32_t *word
 }
 
 /* One element of a tensor: 0 outside, where a word of the parameters is read instead, so that many
-   reads need no branch and fly together. Its words: address, then extent and stride in bytes of each
-   axis. */
+   reads need no branch and fly together. Its words: address, then extent and stride in bytes of
+   each axis. */
 static void put_reader(attn__text *t, const attn__symbol *symbol, int number, int word, int type) {
     put(t, "DEV %s read_%d(const attn_params *p", attn__c_type(symbol->type), number);
     for (int i = 0; i < symbol->rank; i++) {

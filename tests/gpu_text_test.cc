@@ -57,7 +57,8 @@ struct box_of_ints {
 /* The functions of isa/ptx.h that replace divisions, as they stand there. */
 std::string quotients() {
     const std::string text = file_text("isa/ptx.h");
-    const size_t begin = text.find("DEV float div_near"), end = text.find("/* The lowest bit", begin);
+    const size_t begin = text.find("DEV float div_near");
+    const size_t end = text.find("/* The lowest bit", begin);
     REQUIRE(begin < end);
     REQUIRE(end != std::string::npos);
     return text.substr(begin, end - begin);

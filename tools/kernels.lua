@@ -264,7 +264,8 @@ for _, target in ipairs(TARGETS) do
                     number, name,
                     r and ('%s%s%s'):format(figures(r),
                         r.scalar and (', scalar %d'):format(r.scalar) or '',
-                        r.loop and ', ' .. r.loop.text or '') or none and 'none' or 'does not compile'))
+                        r.loop and ', ' .. r.loop.text or '') or none and 'none'
+                        or 'does not compile'))
                 for _, why in ipairs(r and bad or {out}) do
                     print('# ' .. why:sub(1, 2000):gsub('\n', '\n# '))
                 end

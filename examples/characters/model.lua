@@ -1,7 +1,7 @@
 -- model.lua: a two-layer transformer over characters: forward, backward and Adam. Everything but
 -- attention is plain loops over host memory.
 --
--- Who calls it: characters.lua. T = B * N rows, one per character; a matrix is an array, row by row.
+-- Who calls it: characters.lua. T = B * N rows, one per character; a matrix is an array, by rows.
 --
 --     x = embed[character]
 --     twice:   q k v = norm(x) Wqkv      o = attention(q, k, v)      x = x + o Wo

@@ -33,7 +33,7 @@ DEV attn_stats stats_nothing(void) {
     return t;
 }
 
-/* Of a step's queries, in shared memory at `to`: of query i, and of i and i + 1, where i is even. */
+/* Of a step's queries, in shared memory at `to`: of query i, and of i and i + 1 for even i. */
 DEV void stats_share(u32 to, int i, const attn_stats *t) {
     shared_store_u32(to + (u32)i * 8, bits_of(t->lse));
     shared_store_u32(to + (u32)i * 8 + 4, bits_of(t->c));

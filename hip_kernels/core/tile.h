@@ -128,7 +128,8 @@ DEV float row_from(float x, int i) {
 #define TILE_O_SCALE 1.0f
 #endif
 #if !defined(TILE_ROWS) || !defined(TILE_COLS) || !defined(TILE_P_SCALE) ||                       \
-    !defined(TILE_CHAINS) || !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) || !defined(ATTN_SHARED_BYTES)
+    !defined(TILE_CHAINS) || !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) ||             \
+    !defined(ATTN_SHARED_BYTES)
 #error "the arch header lacks a TILE_ name or ATTN_SHARED_BYTES"
 #endif
 

@@ -72,11 +72,11 @@ end)
 local function losses(device, env)
     local path = os.tmpname()
     local get = os.getenv
-    os.getenv = function(name) -- output() asks it for all but DEV
+    os.getenv = function(name) -- luacheck: ignore 122; output() asks it for all but DEV
         return name == 'LOG' and path or env[name] or get(name)
     end
     local ok, why = pcall(output, folder .. 'characters.lua', device)
-    os.getenv = get
+    os.getenv = get -- luacheck: ignore 122
     assert(ok, why)
     local list = {}
     for line in io.lines(path) do list[#list + 1] = tonumber(line:match '(%S+)$') end
