@@ -72,7 +72,8 @@ end)
 local function losses(device, env)
     local path = os.tmpname()
     local get = os.getenv
-    os.getenv = function(name) -- luacheck: ignore 122; output() asks it for all but DEV
+    -- output() asks it for all but DEV
+    os.getenv = function(name) -- luacheck: ignore 122
         return name == 'LOG' and path or env[name] or get(name)
     end
     local ok, why = pcall(output, folder .. 'characters.lua', device)
