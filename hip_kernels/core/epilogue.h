@@ -102,7 +102,8 @@ DEV void epilogue_ends(const attn_params *p, const attn_item *w, const attn_soft
         const i32 at = w->row0 + tile_row(r);
         const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));
         const attn_ends e = ends_of(m, l, to.sink);
-        if (to.lse && epilogue_has(w, r, wild) && (TILE_SHARE > 1 || tile_col(0) == 0)) {
+        const int mine = TILE_SHARE > 1 ? row_lane() < TILE_ROWS - first : tile_col(0) == 0;
+        if (to.lse && mine && epilogue_has(w, r, wild)) {
             store_u32(to.lse, bits_of(e.lse));
         }
         UNROLL for (int i = 0; i < TILE_SHARE && first + i < TILE_ROWS; i++) {
