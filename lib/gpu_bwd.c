@@ -56,7 +56,7 @@ static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, int pa
     attn__job_define(job, "ATTN_SUMS", sums);
     attn__job_define(job, "ATTN_FUSED", is_fused);
     attn__job_define(job, "ATTN_SPLIT", is_fused ? grad_size(plan, job, p->NK).split : 1);
-    attn__job_define(job, "ATTN_HAS_GRADS", pass == QUERIES && grads->text.n_sites > 0);
+    attn__job_define(job, "ATTN_HAS_GRADS", (pass == QUERIES || pass == FUSED) && grads->text.n_sites > 0);
     return pass == DQ ? attn__kernel_get_variant(plan, job, k, "attn_bwd_dq", "attn_bwd_dq_shared")
                       : attn__kernel_get_variant(plan, job, k, "attn_bwd", "attn_bwd_shared");
 }
@@ -94,8 +94,7 @@ static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, i
 static int may_fuse(const attn_plan *plan, const attn__job *job) {
     const attn__problem *const p = &plan->problem;
     return grad_size(plan, job, p->NK).fused.bm && p->dq.type && p->dk.type && p->dv.type &&
-           !(p->flags & (ATTN_DETERMINISTIC | ATTN_BATCH_INVARIANT)) &&
-           !((const attn__gpu_plan *)plan->state)->grads.text.n_sites;
+           !(p->flags & (ATTN_DETERMINISTIC | ATTN_BATCH_INVARIANT));
 }
 
 /* Without code if all its tiles would spill. */

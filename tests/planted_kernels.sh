@@ -59,6 +59,7 @@ backward=(
     'dir=bwd dtype=f16 B=3 D=40 DV=24 packed=both qlens=5,170,60 klens=9,90,64 variant="@softcap 5"'
     'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=q'
     'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=k'
+    'dir=bwd dtype=f16 H=4 HK=2 NQ=70 NK=90 D=32 variant="s * t[h]" caps="t:f32:4:normal"'
     'dir=bwd dtype=bf16 H=4 HK=2 NQ=150 NK=150 D=64 seed=2 variant="@causal" det=1'
     'dir=bwd H=2 NQ=9 NK=17 D=8 variant="s + t[i][k] * c" caps="t:f32:9x17:normal c=3"'
 )
@@ -194,6 +195,7 @@ plant back-rows-turned arch/gfx9_ring.h \
 plant back-even-sum core/grad.h 's/t->sum\[i\] = warp_sum(t->sum\[i\]);//'
 plant back-exponent core/exact.h 's/ << from % 8;/ << from % 4;/'
 plant fused-barrier sched/backward.h 's/ring_sync(); \/\* C \*\///' emu:sm_80
+plant fused-sums-of-heads sched/backward.h 's/step\[0\].h != w->h/0/' emu:sm_80
 plant fused-not-cleared attn_bwd_rows.hip 's/zero = {{0,/zero = {{1065353216,/' emu:sm_80
 plant fused-sequence core/dq.h 's/w->seq.q_row \/ ATTN_BN + n/n/' emu:sm_80
 plant fused-other-columns arch/sm80_16.h 's/const int n = pass \* DQ_N + c \/ 4/&+ 1/' emu:sm_80

@@ -72,7 +72,7 @@
 #ifndef ATTN_SPLIT /* warps that share rows and part their columns; more than 1: ATTN_FUSED alone */
 #define ATTN_SPLIT 1
 #endif
-#ifndef ATTN_HAS_GRADS /* of query rows: gradients of what the variant reads (core/grad.h) */
+#ifndef ATTN_HAS_GRADS /* of query rows, or fused: gradients of what the variant reads */
 #define ATTN_HAS_GRADS 0
 #endif
 #ifndef ATTN_WORDS /* words of params.word */

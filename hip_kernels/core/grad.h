@@ -81,10 +81,17 @@ DEV float grad_dot(u64 x, u64 y, i32 cols) {
     return dot;
 }
 
-/* A visible pair, whose numbers are looked at once more where they are not finite: a product of
-   tiles may have made NaN of an infinity. */
+#endif
+
+/* A pair, if it is there and visible. Its numbers are looked at once more where they are not finite:
+   a product of tiles may have made NaN of an infinity. */
 DEV void grad_reads(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,
-                    const attn_stats *stats, attn_grad t, float *sum) {
+                    const attn_stats *stats, int there, attn_grad t, float *sum) {
+    (void)p, (void)w, (void)row, (void)k, (void)stats, (void)there, (void)t, (void)sum;
+#if ATTN_HAS_GRADS
+    if (!there || !t.seen) {
+        return;
+    }
     const attn_pair at = score_leaves(p, w, row, k);
     if (!is_finite(t.rest) || !is_finite(t.s)) {
         const i64 q_row = w->seq.q_row + row->i, k_row = w->seq.k_row + k;
@@ -98,10 +105,10 @@ DEV void grad_reads(const attn_params *p, const attn_item *w, const attn_row *ro
     if (t.seen) {
         attn_grads(p, &at, t.s, t.rest, sum);
     }
-}
 #endif
+}
 
-/* Behind the last step. */
+/* Behind the last step, and of key rows behind the last one of each head. */
 DEV void grad_rows_end(const attn_params *p, const attn_item *w, grad_rows *t) {
     (void)p, (void)w, (void)t;
 #if ATTN_HAS_GRADS
@@ -112,6 +119,9 @@ DEV void grad_rows_end(const attn_params *p, const attn_item *w, grad_rows *t) {
     }
     if (lane_id() == 0) {
         attn_grads_end(p, &at, t->sum);
+    }
+    for (int i = 0; i < ATTN_GRAD_SUMS; i++) {
+        t->sum[i] = 0;
     }
 #endif
 }
@@ -126,7 +136,6 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
     /* places are computed here, each step: in the loop registers are few */
     const i32 row0 = (i32)forget((u32)w->row0), first = (i32)forget((u32)i0);
     attn_stats stats[2];
-    (void)rows;
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
         const i32 i = first + tile_col(c);
         const attn_row row = score_row(p, w, i);
@@ -143,6 +152,8 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
             const attn_grad t = grad_pair(p, w, &row, row0 + tile_row(r), &stats[c % 2], check,
                                           (int)(kept >> r & 1), s->x[r][c],
                                           ATTN_SUMS & 1 ? dp->x[r][c] : 0);
+            grad_reads(p, w, &row, row0 + tile_row(r), &stats[c % 2],
+                       i < w->seq.nq && row0 + tile_row(r) < w->rows, t, rows->sum);
             s->x[r][c] = there && t.w != 0 ? t.p * t.w : 0;
             dp->x[r][c] = there ? t.g : 0;
         }
@@ -161,11 +172,8 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
             const attn_grad t = grad_pair(p, w, &row, k0 + tile_col(c), &rows->of[r], check, 1,
                                           s->x[r][c], dp->x[r][c]);
-#if ATTN_HAS_GRADS
-            if (t.seen && w->row0 + tile_row(r) < w->rows) {
-                grad_reads(p, w, &row, k0 + tile_col(c), &rows->of[r], t, rows->sum);
-            }
-#endif
+            grad_reads(p, w, &row, k0 + tile_col(c), &rows->of[r],
+                       w->row0 + tile_row(r) < w->rows, t, rows->sum);
             s->x[r][c] = t.p;
             dp->x[r][c] = t.g;
         }

@@ -213,6 +213,9 @@ DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v
     while (step[0].block >= 0) {
         ring_wait(FLYING);
         ring_sync(); /* A */
+        if (ATTN_HAS_GRADS && step[0].h != w->h) {
+            grad_rows_end(p, w, &rows);
+        }
         w->h = step[0].h;
         if (STAGES > 1 || RING_HOLDS) {
             step_load(p, w, &step[AHEAD], next, &hold);
