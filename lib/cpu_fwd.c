@@ -229,6 +229,9 @@ void attn__forward_rows(attn__tile *t, attn__part *r, int begin, int end,
         }
         for (int e = i; e < i + rows; e++) {
             corr[e] = forward_row(t, r, e, wild);
+            if (queue) {
+                t->run->plan->ops->go_on(queue, 0);
+            }
         }
     }
 }
