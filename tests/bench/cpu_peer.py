@@ -2,11 +2,12 @@
 """cpu_peer.py: attention on the CPU, this library beside PyTorch's scaled_dot_product_attention.
 
     cpu_peer.py LIBATTN PEAK [--threads N] [--tries N] [--length N] [--only WORD]
-                [--type TYPE] [--cpu-time]
+                [--type TYPE] [--cpu-time] [--flex]
 
 LIBATTN is libattn.so, PEAK the program of cpu_peak.c. Both libraries take turns within one process,
 on the same tensors; a figure is the median of the tries, of the wall's clock or, on a shared machine,
-of the CPU time of one thread (--cpu-time). GFLOP/s count the visible pairs: 4 D for a
+of the CPU time of one thread (--cpu-time). The peer is scaled_dot_product_attention or, of forward
+alone, FlexAttention compiled (--flex --only S). GFLOP/s count the visible pairs: 4 D for a
 pair forward, 10 D backward. The peaks are measured anew before and after each case, whose share is
 that of their mean. Before anything is timed the outputs are compared.
 """
@@ -124,6 +125,15 @@ def timed_beside_peaks(options, functions):
     return times, {n: (before[n] + after[n]) / 2 for n in before}
 
 
+def flex_of(inputs, causal):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    N, mask = inputs[0].shape[2], None
+    if causal:
+        mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, N, N, device="cpu")
+    flex = torch.compile(flex_attention)
+    return lambda: flex(*inputs, block_mask=mask)
+
+
 def case(attn, options, name, shape, dtype, causal, text=None, grad=True):
     B, H, HK, NQ, NK, D = shape
     t = make(*shape, dtype)
@@ -135,6 +145,8 @@ def case(attn, options, name, shape, dtype, causal, text=None, grad=True):
     def peer():
         return F.scaled_dot_product_attention(*peer_in, is_causal=causal, enable_gqa=H != HK)
 
+    if options.flex:
+        peer, grad = flex_of([t[n] for n in "qkv"], causal), False
     functions = [forward, lambda: peer().detach()]
     forward()
     if text in ("true", "k <= q"):
@@ -216,6 +228,7 @@ def main():
     parse.add_argument("--length", type=int, default=4096)
     parse.add_argument("--type", default="", help="float32 or bfloat16 alone")
     parse.add_argument("--cpu-time", action="store_true")
+    parse.add_argument("--flex", action="store_true")
     options = parse.parse_args()
     if options.cpu_time:
         global clock
