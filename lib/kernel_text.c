@@ -5713,7 +5713,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "\n"
 "/* LSE and c of a step's queries lie behind the tiles, a place each stage. */\n"
 "enum {\n"
-"    STATS_AT = ATTN_SHARED_BYTES,\n"
+"    STATS_AT = (ATTN_SHARED_BYTES + 15) / 16 * 16, /* two of them are read at once */\n"
 "    STATS_BYTES = ATTN_BN * 8,\n"
 "    STATS_EACH = (ATTN_BN + ATTN_THREADS - 1) / ATTN_THREADS, /* that a thread brings */\n"
 "    BACKWARD_SHARED_BYTES = STATS_AT + ATTN_KEY_ROWS * ATTN_STAGES * STATS_BYTES\n"

@@ -45,7 +45,7 @@ enum {
 
 /* LSE and c of a step's queries lie behind the tiles, a place each stage. */
 enum {
-    STATS_AT = ATTN_SHARED_BYTES,
+    STATS_AT = (ATTN_SHARED_BYTES + 15) / 16 * 16, /* two of them are read at once */
     STATS_BYTES = ATTN_BN * 8,
     STATS_EACH = (ATTN_BN + ATTN_THREADS - 1) / ATTN_THREADS, /* that a thread brings */
     BACKWARD_SHARED_BYTES = STATS_AT + ATTN_KEY_ROWS * ATTN_STAGES * STATS_BYTES
