@@ -56,7 +56,8 @@ static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, int pa
     attn__job_define(job, "ATTN_SUMS", sums);
     attn__job_define(job, "ATTN_FUSED", is_fused);
     attn__job_define(job, "ATTN_SPLIT", is_fused ? grad_size(plan, job, p->NK).split : 1);
-    attn__job_define(job, "ATTN_HAS_GRADS", (pass == QUERIES || pass == FUSED) && grads->text.n_sites > 0);
+    attn__job_define(job, "ATTN_HAS_GRADS",
+                     (pass == QUERIES || pass == FUSED) && grads->text.n_sites > 0);
     return pass == DQ ? attn__kernel_get_variant(plan, job, k, "attn_bwd_dq", "attn_bwd_dq_shared")
                       : attn__kernel_get_variant(plan, job, k, "attn_bwd", "attn_bwd_shared");
 }

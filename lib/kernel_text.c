@@ -3068,7 +3068,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "\n"
 "#endif\n"
 "\n"
-"/* A pair, if it is there and visible. Its numbers are looked at once more where they are not finite:\n"
+"/* A pair, if it is there and visible. Its numbers are looked at once more where not finite:\n"
 "   a product of tiles may have made NaN of an infinity. */\n"
 "DEV void grad_reads(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,\n"
 "                    const attn_stats *stats, int there, attn_grad t, float *sum) {\n"

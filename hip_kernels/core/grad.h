@@ -83,7 +83,7 @@ DEV float grad_dot(u64 x, u64 y, i32 cols) {
 
 #endif
 
-/* A pair, if it is there and visible. Its numbers are looked at once more where they are not finite:
+/* A pair, if it is there and visible. Its numbers are looked at once more where not finite:
    a product of tiles may have made NaN of an infinity. */
 DEV void grad_reads(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,
                     const attn_stats *stats, int there, attn_grad t, float *sum) {
