@@ -1333,7 +1333,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "/* mma's of a sum that begins anew: over columns, over keys. */\n"
 "enum { SHORT = 4, SHORT_V = ATTN_BN / 8 < 4 ? ATTN_BN / 8 : 4 };\n"
 "/* Where sums take most registers there are none for what a compiler would do ahead. */\n"
-"#if ATTN_BACKWARD || ATTN_D > 192\n"
+"#if ATTN_BACKWARD || ATTN_D > 128\n"
 "#define UNROLL_D ROLLED\n"
 "#else\n"
 "#define UNROLL_D UNROLL\n"

@@ -72,7 +72,7 @@ DEV void add_split(float *x, float *y, const split_sum *d) {
 /* mma's of a sum that begins anew: over columns, over keys. */
 enum { SHORT = 4, SHORT_V = ATTN_BN / 8 < 4 ? ATTN_BN / 8 : 4 };
 /* Where sums take most registers there are none for what a compiler would do ahead. */
-#if ATTN_BACKWARD || ATTN_D > 192
+#if ATTN_BACKWARD || ATTN_D > 128
 #define UNROLL_D ROLLED
 #else
 #define UNROLL_D UNROLL
