@@ -1,4 +1,5 @@
-/* attn_bwd.hip: attention backward, one side of it: dq of query rows, or dk and dv of key rows.
+/* attn_bwd.hip: attention backward, one side of it: dq of query rows, or dk and dv of key rows,
+   fused with parts of dq (ATTN_FUSED).
 
    Who launches it: lib/gpu_bwd.c, after attn_bwd_rows, compiled once for each side: blocks of
    ATTN_THREADS threads with attn_bwd_shared bytes of shared memory, a block an item (work.h).

@@ -1,7 +1,7 @@
 /* attn_combine.hip: the splits of a row become one: states (o, LSE) without sink are merged, then
    the sink, once.
 
-   Who launches it: lib/gpu.c after attn_fwd with p.splits > 1. Warps step through the rows
+   Who launches it: lib/gpu_fwd.c after attn_fwd with p.splits > 1. Warps step through the rows
    [B][H][NQ]; lanes share the columns.
 
        top = max lse_s;   w_s = e^(lse_s - top);   o = sum (w_s / sum w_s) o_s

@@ -1,9 +1,9 @@
 /* gpu.h: a chip with kernels, whoever makes it: the driver's table, and what the files of the GPU
    engine share.
 
-       gpu.c gpu_fwd.c gpu_bwd.c gpu_kernel.c
+       gpu.c gpu_fwd.c gpu_bwd.c gpu_grads.c gpu_kernel.c gpu_module.c
                      engine: plan -> text, compile, load; run -> parameters, launch
-       gpu_text.c    a variant as text of device functions: score, mask, class, derivative
+       gpu_text*.c   a variant as text of device functions: score, mask, class, derivative
        gpu_params.c  a run's attn_params
        target_*.c    one table of tile sizes per chip
        jit.c         text -> code object: hash, cache; jit_cc.c jit_nvrtc.c jit_hiprtc.c compile
@@ -38,7 +38,7 @@ typedef struct attn__boxes {
 
 /* One way to reach chips. Every function that can fail returns an attn_status with its sentence. */
 typedef struct attn__driver {
-    const char *name; /* "emu", "cuda", "hip" */
+    const char *name; /* "emu", "cuda", "hip", "make" */
     int kind;         /* DLPack's device type of its memory; the emulator's is the host's */
     /* Fills at most cap entries, those that are missing with their sentence; returns how many. */
     int (*list)(attn_device_info *list, int cap);
@@ -90,7 +90,7 @@ typedef struct attn__driver {
 
 /* How a chip's code is made, and what its kernels should look like: target_*.c. */
 typedef struct attn__target {
-    const char *name;     /* "sm_80", "sm_90a", "gfx90a", "gfx942" */
+    const char *name;     /* "sm_80", "compute_80", "sm_90a", "gfx90a", "gfx942" */
     const char *compiler; /* "nvrtc", "ptx", "hiprtc", "cc" (emulated) */
     int emulated;         /* ATTN_EMU's value, or 0 */
     int lanes;            /* of a warp */

@@ -21,7 +21,6 @@
 
    Packed rows take the place of [B] and [NQ]. In front stand the sums of gpu_grads.c. */
 #include "gpu_kernel.h"
-#include "target.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -2,7 +2,9 @@
 
        gpu.c          the engine: refuse, then one of the two
        gpu_fwd.c      forward       tiles, splits -> attn_clear, attn_fwd, attn_combine
-       gpu_bwd.c      backward      tiles -> attn_bwd_rows, attn_bwd_sink, attn_clear, attn_bwd
+       gpu_bwd.c      backward      tiles -> attn_bwd_rows, attn_bwd_sink, attn_clear, attn_bwd,
+                                    attn_bwd_dq
+       gpu_grads.c    attn_bwd_grads, before and behind them
        gpu_kernel.c   a kernel: defines, compile or find, launch
 
    Who includes it: these files. */

@@ -1,7 +1,7 @@
 /* jit.c: text to code objects: jobs, their keys, who compiles. A chip's code is made by its
    vendor's library, or by the program that ATTN_NVCC or ATTN_CLANG names.
 
-   Who calls it: gpu.c, gpu_module.c. */
+   Who calls it: gpu_kernel.c (a job), gpu_module.c (its key, its code). */
 #include "jit.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* sm90.h: tile.h's contract with wgmma, TMA and mbarriers (H100, H200), for sched/producer.h, f16
-   and bf16.
+/* sm90.h: tile.h's names with wgmma, TMA and mbarriers (H100, H200), for sched/producer.h, f16 and
+   bf16: who holds what as the contract says; ring and products as that schedule wants them.
 
    Who includes it: core/tile.h, where ATTN_PRODUCER is 1. A group (four warps) that multiplies has
    64 rows of the tile, each of its warps 16; lanes hold what they hold of mma.sync (sm.h). The last

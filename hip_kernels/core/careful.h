@@ -1,6 +1,6 @@
 /* careful.h: rows whose sums are not finite, once more, pair by pair.
 
-   Who calls it: attn_fwd.hip, where epilogue_sum saw such a row in the warp. In a product of tiles
+   Who calls it: finish.h, where epilogue_sum saw such a row in the warp. In a product of tiles
    0 * NaN reaches rows that mask the NaN; here what is masked is never touched:
 
        for each such row:          keys one after the other; lanes share the columns of q, k, v, o

@@ -6,7 +6,7 @@
            row of q NaN       p and g are NaN where it is visible
            dO not finite      is added to dv whatever p is, as that is never 0 but by rounding
 
-   Who calls it: attn_bwd.hip, where grad_wild saw such a row in the warp. */
+   Who calls it: attn_bwd.hip, where grad_wild saw such a row in the warp; attn_bwd_dq.hip. */
 #ifndef ATTN_CAREFUL_GRAD_H
 #define ATTN_CAREFUL_GRAD_H
 

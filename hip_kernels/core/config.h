@@ -1,8 +1,9 @@
 /* config.h: what the host defines for a compile, each with its meaning, and what follows from it.
 
-   Who includes it: target.h. Who defines: lib/gpu.c for a plan, tools/kernels.txt for the standard
-   list. All else (true sizes, strides, lengths, sink, scales, output type, packing) is run-time and
-   stands in params.h: a change of it compiles nothing. */
+   Who includes it: target.h. Who defines: lib/gpu_kernel.c, gpu_fwd.c and gpu_bwd.c for a plan,
+   tools/kernel_job.c by them for the standard list. All else (true sizes, strides, lengths, sink,
+   scales, output type, packing) is run-time and stands in params.h: a change of it compiles
+   nothing. */
 #ifndef ATTN_CONFIG_H
 #define ATTN_CONFIG_H
 
@@ -25,7 +26,8 @@
 #ifndef ATTN_BM
 #error "ATTN_BM"
 #endif
-#ifndef ATTN_BN /* keys of a step: 32, 64 or 128; f32 by arch/sm80.h also 16 */
+#ifndef ATTN_BN /* keys of a step: 32, 64 or 128; f32 by arch/sm80.h also 16; by
+                   arch/sm90.h a multiple of 16 */
 #error "ATTN_BN"
 #endif
 #ifndef ATTN_WARPS /* warps (waves) of a block that multiply */

@@ -1,7 +1,8 @@
 /* dropout.h: which pairs dropout keeps: Philox4x32-7 (Salmon et al., SC 2011).
 
-   Who calls it: sched/, careful.h. The host's twin, lib/dropout.c, says what is drawn for a pair.
-   One call of the generator serves the eight keys 32 G + 8 j + 2 t + (0, 1), j = 0..3, of a row:
+   Who calls it: weights.h, grad.h, careful.h. The host's twin, lib/dropout.c, says what is drawn
+   for a pair. One call of the generator serves the eight keys 32 G + 8 j + 2 t + (0, 1), j = 0..3,
+   of a row:
 
        keys of a group of 32:   t:  0 0 1 1 2 2 3 3 | 0 0 1 1 2 2 3 3 | ...
                                 j:  0 0 0 0 0 0 0 0 | 1 1 1 1 1 1 1 1 | ...

@@ -1,6 +1,6 @@
 /* epilogue.h: a tile's sums become rows of o and LSE.
 
-   Who calls it: attn_fwd.hip, grad_out.h. Each lane stores its columns of its rows; the first of
+   Who calls it: finish.h, grad_out.h. Each lane stores its columns of its rows; the first of
    the lanes that share a row stores its LSE. */
 #ifndef ATTN_EPILOGUE_H
 #define ATTN_EPILOGUE_H

@@ -10,7 +10,7 @@
        full        1  1  0  0  0  0           all pairs are: no mask is computed
        visited     0  1  2        5
 
-   All warps do this alike, so that no barrier is needed. */
+   All warps that step through blocks do this alike, so that no barrier is needed. */
 #ifndef ATTN_RANGE_H
 #define ATTN_RANGE_H
 

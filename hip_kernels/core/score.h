@@ -1,8 +1,8 @@
 /* score.h: from dot products to scores: scale, the variant's score and mask, ends of rows.
 
-   Who calls it: sched/, careful.h. The variant is text that the host makes (lib/gpu_text.c) and
-   gives to the compiler as "variant.h"; with ATTN_HAS_SCORE, ATTN_HAS_MASK it defines, of the
-   graph's nodes:
+   Who calls it: weights.h, grad.h, careful.h. The variant is text that the host makes
+   (lib/gpu_text.c) and gives to the compiler as "variant.h"; with ATTN_HAS_SCORE, ATTN_HAS_MASK it
+   defines, of the graph's nodes:
 
        DEV float attn_score(const attn_params *p, const attn_pair *at, float s)
        DEV int attn_mask(const attn_params *p, const attn_pair *at, float s)      1: visible

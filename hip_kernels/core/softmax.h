@@ -1,6 +1,7 @@
 /* softmax.h: online softmax (Milakov and Gimelshein 2018) over the key blocks that a row sees.
 
-   Who calls it: sched/. x are scores, f the factor of score.h; all else is in powers of two:
+   Who calls it: weights.h, finish.h, epilogue.h. x are scores, f the factor of score.h; all else is
+   in powers of two:
 
        block:   m' = max x f;   p = 2^(x f - m),   l = l 2^(m_old - m) + sum p,
                                                    o = o 2^(m_old - m) + p v

@@ -1,7 +1,9 @@
 /* tile.h: the contract between the algorithm and the chips.
 
-   Who calls what: sched/ and core/ are written in these names alone; arch/ has one header per kind
-   of chip that fulfils them, from isa/. The check at the end says what an arch header lacks.
+   Who calls what: sched/ and core/ are written in these names; arch/ has one header per kind of
+   chip that fulfils them, from isa/. The check at the end says what an arch header lacks. A
+   schedule of one chip, sched/producer.h, calls its header (arch/sm90.h), whose ring and products
+   have arguments of their own.
 
    -- Who holds what ----------------------------------------------------------------------------
    A warp owns ATTN_BM / ATTN_WARPS query rows, all keys of a step and all columns of the output, so

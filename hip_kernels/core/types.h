@@ -1,6 +1,6 @@
 /* types.h: names of fixed sizes, for kernels and for the host's files that share text with them.
 
-   Who includes it: target.h; of the host lib/gpu.h and lib/vm_math.h. */
+   Who includes it: target.h; of the host lib/gpu_params.h and lib/vm_math.h. */
 #ifndef ATTN_TYPES_H
 #define ATTN_TYPES_H
 

@@ -1,9 +1,9 @@
 /* work.h: what one block works on, and in which order.
 
-   Who calls it: attn_fwd.hip, attn_bwd.hip. A work item is (batch entry, head, row block, split);
-   a head is a key head where rows are keys or a group is packed into them, else a query head.
-   Heads of all batch entries are cut into sections of `near` (the last one may be smaller); items
-   are numbered
+   Who calls it: attn_fwd.hip, sched/producer.h, attn_bwd.hip, attn_bwd_dq.hip. A work item is
+   (batch entry, head, row block, split); a head is a key head where rows are keys or a group is
+   packed into them, else a query head. Heads of all batch entries are cut into sections of `near`
+   (the last one may be smaller); items are numbered
 
        ((section * q_tiles + row block, last first) * near + head in the section) * splits + split
 

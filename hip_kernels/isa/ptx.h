@@ -1,8 +1,8 @@
 /* ptx.h: instructions of NVIDIA chips, one a function.
 
-   Who calls it: arch/sm80.h; the names of the first part, which gcn.h has, too, everywhere. Source:
-   PTX ISA 9.0, the section named beside each. The emulator's model of it: lib/emu/isa/ptx.h, with
-   the same names (a test compares).
+   Who calls it: arch/sm.h, sm80*.h; the names of the first part, which gcn.h has, too, everywhere.
+   Source: PTX ISA 9.0, the section named beside each. The emulator's model of it:
+   lib/emu/isa/ptx.h, with the same names (a test compares).
 
    Device memory is addressed by u64, shared memory by u32: bytes from the block's first. */
 #ifndef ATTN_PTX_H

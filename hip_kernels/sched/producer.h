@@ -17,7 +17,7 @@
 
 #include "core/finish.h"
 #include "core/weights.h"
-#include "sched/sources.h"
+#include "core/work.h"
 
 /* -- Messages ---------------------------------------------------------------------------------- */
 

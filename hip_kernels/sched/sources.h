@@ -1,6 +1,6 @@
 /* sources.h: where tiles of q, k, v and dO come from.
 
-   Who includes it: multistage.h, backward.h. */
+   Who includes it: multistage.h, backward.h. producer.h says itself where its tiles come from. */
 #ifndef ATTN_SOURCES_H
 #define ATTN_SOURCES_H
 

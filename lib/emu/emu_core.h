@@ -1,7 +1,8 @@
 /* emu_core.h: one host thread's emulator: fibers, warps and shared memory of the block it runs.
 
    Who includes it: emu.c (blocks over host threads), emu_warp.c (fibers, meetings), emu_shared.c
-   (shadow, banks), emu_copy.c (asynchronous copies), emu_fiber.c. The models do not.
+   (shadow, banks), emu_order.c (clocks), emu_copy.c (asynchronous copies), emu_common.c,
+   emu_fiber.c, emu_option.c. The models do not.
 
    Stacks lie in one region that is aligned to its size, so that an address in a stack tells the
    thread's number without a load (isa/common.h: thread_id):
