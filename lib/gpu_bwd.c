@@ -62,7 +62,8 @@ static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, int pa
 }
 
 /* One pass of attn_bwd.hip. Without a compiler few rows take the tile of many, which a bundle may
-   have. What would spill gets the next smaller tile; if all would, what spills least. */
+   have, and what spills stays. What would spill gets the next smaller tile; if all would, what
+   spills least. */
 static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, int sums) {
     const attn__problem *const p = &plan->problem;
     const attn__grad_size many = grad_size(plan, job, INT64_MAX);
@@ -81,6 +82,9 @@ static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, i
            attn__grad_smaller(job->target, pass == FUSED, &other.grid.tile)) {
         other.code = NULL;
         status = compile_tile(plan, job, &other, pass, sums);
+        if (status == ATTN_DEVICE) {
+            return ATTN_OK;
+        }
         const int better = status >= 0 && other.spilled < k->spilled;
         attn__code_put(better ? k->code : other.code);
         ATTN_TRY(status);

@@ -108,7 +108,7 @@ static int compile_tile(const attn_plan *plan, attn__job *job, attn__kernel *k) 
 }
 
 /* A variant that would spill gets the next smaller tile; if all would, what spills least. Without a
-   compiler few rows take the tile of many, which a bundle may have. */
+   compiler few rows take the tile of many, which a bundle may have, and what spills stays. */
 static int compile(const attn_plan *plan, attn__job *job, attn__kernel *k) {
     const attn__problem *const p = &plan->problem;
     int status = compile_tile(plan, job, k);
@@ -121,6 +121,9 @@ static int compile(const attn_plan *plan, attn__job *job, attn__kernel *k) {
     while (k->spilled && attn__tile_smaller(&other.grid.tile)) {
         other.code = NULL;
         status = compile_tile(plan, job, &other);
+        if (status == ATTN_DEVICE) {
+            return ATTN_OK;
+        }
         const int better = status >= 0 && other.spilled < k->spilled;
         attn__code_put(better ? k->code : other.code);
         ATTN_TRY(status);

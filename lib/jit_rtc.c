@@ -31,7 +31,7 @@ int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entr
 }
 
 int attn__rtc_here(const attn__rtc *rtc) {
-    return rtc->missing[0] ? attn__fail(ATTN_DRIVER, "device", "the compiler %s is missing: %s",
+    return rtc->missing[0] ? attn__fail(ATTN_DEVICE, "device", "the compiler %s is missing: %s",
                                         rtc->name, rtc->missing)
                            : ATTN_OK;
 }

@@ -534,10 +534,11 @@ TEST_CASE("a run hands over addresses, and reads what the host must know") {
 }
 
 // The tile of a plan whose kernels, from the largest tile on, spill so many bytes.
-static std::string tile_of(int d, int a, int b, int c) {
-    device on("cuda:0");
-    const std::vector<int64_t> n = {1, 1, 200, d}, st = {200 * d, 200 * d, d, 1};
-    array q(on.d, ATTN_BF16, n, st, 0, 200 * d), o(on.d, ATTN_BF16, n, st, 0, 200 * d);
+// memory: where tensors lie, the same or the host.
+static std::string tile_on(const device &on, attn_device *memory, int rows, int d, int a, int b,
+                           int c) {
+    const std::vector<int64_t> n = {1, 1, rows, d}, st = {rows * d, rows * d, d, 1};
+    array q(memory, ATTN_BF16, n, st, 0, rows * d), o(memory, ATTN_BF16, n, st, 0, rows * d);
     attn_call call = {};
     call.size = sizeof call;
     call.q = call.k = call.v = &q.t;
@@ -553,6 +554,10 @@ static std::string tile_of(int d, int a, int b, int c) {
     const size_t at = kernel.find("bf16 ") + 5;
     return kernel.substr(at, kernel.find(" of") - at);
 }
+static std::string tile_of(int d, int a, int b, int c) {
+    const device on("cuda:0");
+    return tile_on(on, on.d, 200, d, a, b, c);
+}
 
 TEST_CASE("a kernel that would spill gets the next smaller tile") {
     CHECK(tile_of(128, 0, 0, 0) == "128x128");
@@ -562,6 +567,24 @@ TEST_CASE("a kernel that would spill gets the next smaller tile") {
     CHECK(tile_of(128, 8, 8, 8) == "128x128");
     CHECK(tile_of(64, 8, 0, 0) == "192x64");
     CHECK(cuda().depth() == 0);
+}
+
+TEST_CASE("without a compiler a bundle's kernel serves few rows, and stays where it spills") {
+    const std::string path = scratch() + "/few.bundle";
+    {
+        const device make("make:sm_90a");
+        REQUIRE(tile_on(make, nullptr, 200, 96, 0, 0, 0) == "128x128");
+        REQUIRE(attn_bundle_write(make.d, path.c_str()) == ATTN_OK);
+    }
+    REQUIRE(attn_bundle_open(path.c_str()) == ATTN_OK);
+    setenv("ATTN_NVCC", "/nowhere/nvcc", 1);
+    const device on("cuda:0");
+    CHECK(tile_of(96, 0, 0, 0) == "128x128");
+    CHECK(tile_on(on, on.d, 20, 96, 0, 0, 0) == "128x128");
+    CHECK(tile_of(96, 16, 0, 0) == "128x128");
+    unsetenv("ATTN_NVCC");
+    CHECK(tile_on(on, on.d, 20, 96, 0, 0, 0) == "64x128");
+    CHECK(tile_of(96, 16, 0, 0) == "128x64");
 }
 
 TEST_CASE("modules, numbers, launches") {
