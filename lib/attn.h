@@ -45,7 +45,7 @@ extern "C" {
     X(INVALID, -1, "an argument has a value that is not allowed")                                  \
     X(SHAPE, -2, "a tensor has the wrong rank or extent")                                          \
     X(DTYPE, -3, "a tensor has the wrong element type")                                            \
-    X(DEVICE, -4, "a tensor is on another device than the plan, or no such device or compiler is here") \
+    X(DEVICE, -4, "a tensor is on another device; or no such device, or no compiler, is here")     \
     X(LAYOUT, -5, "a stride, an alignment or an overlap is not allowed")                           \
     X(VARIANT, -6, "a variant is not well typed, may overflow, or is too large")                   \
     X(PARSE, -7, "a variant text or a file is damaged")                                            \
