@@ -32,6 +32,8 @@ const listed suite_list[] = {
     {"scores-past-minus-2^127-16", "dtype=f16 NQ=40 NK=300 D=8 v=1 want=1 "
                                    "variant=\"-3e38 - k * 1e34\""},
     /* Values near f32's end: the sum before it is divided passes it, the mean does not. */
+    {"scores-huge", "dir=bwd dtype=bf16 NQ=40 NK=130 D=64 scale=1e8"},
+    {"scores-huge-256", "dir=bwd det=1 dtype=bf16 NQ=40 NK=130 D=256 scale=1e30"},
     {"values-near-2^128", "NQ=1 NK=3 D=1 v=3e38,3e38,3.1e38 seed=5"},
     {"values-near-2^128-long", "H=2 HK=1 NQ=70 NK=4500 D=24 sink=1 variant=\"@causal\" v=3e38 "
                                "seed=5"},
