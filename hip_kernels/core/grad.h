@@ -31,8 +31,8 @@ DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row
     const float x = score_pair(p, w, row, k, scaled, check);
     attn_grad t;
     t.seen = !check || x != MINUS_INF;
-    /* No product overflows before; p is at most 1, however large the scores are of which LSE has been
-       rounded. */
+    /* No product overflows before; p is at most 1, however large the scores are and with them the
+       rounding of LSE. */
     const float below = SCORE_RAW ? fma_f32(s, scale, -stats->lse) : x - stats->lse;
     t.p = exp2_fast((below > 0.0f ? 0.0f : below) * (float)LOG2_E);
     t.w = kept ? score_v_scale(p, w, row->h, k) * (ATTN_HAS_DROPOUT ? p->drop_factor : 1) : 0;
