@@ -18,12 +18,6 @@
 
 namespace {
 
-#define NEEDS_CC()                                                                                 \
-    if (!emu::has_cc()) {                                                                          \
-        WARN("skipped: no C compiler");                                                            \
-        return;                                                                                    \
-    }
-
 enum { THREADS = 64, TILES = 5, ROWS = TILES * THREADS - 7, SHARED = 2 * 1024 };
 
 // Tiles of 64 rows of 16 bytes go through two stages; a thread adds up the row of a thread of the

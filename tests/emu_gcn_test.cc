@@ -490,12 +490,6 @@ static gcn &chip_90a() {
     static gcn x("emu:gfx90a");
     return x;
 }
-#define NEEDS_CC()                                                                                 \
-    if (!emu::has_cc()) {                                                                          \
-        WARN("skipped: no C compiler");                                                            \
-        return;                                                                                    \
-    }
-
 TEST_CASE("a kernel's instructions of one lane") {
     NEEDS_CC();
     gcn &g = chip_942();

@@ -18,6 +18,13 @@ extern "C" {
 #include "jit.h"
 }
 
+/* First in a test case: nothing is tested where there is no C compiler. */
+#define NEEDS_CC()                                                                                 \
+    if (!emu::has_cc()) {                                                                          \
+        WARN("skipped: no C compiler");                                                            \
+        return;                                                                                    \
+    }
+
 namespace emu {
 
 /* What a kernel of these tests is given: both are words, or what the kernel says. */

@@ -13,12 +13,6 @@
 
 namespace {
 
-#define NEEDS_CC()                                                                                 \
-    if (!emu::has_cc()) {                                                                          \
-        WARN("skipped: no C compiler");                                                            \
-        return;                                                                                    \
-    }
-
 enum { BLOCKS = 5, KEYS = BLOCKS * 64, ROWS = 128, SHARED = 50176 + 8192, THREADS = 384 };
 
 // Group 0 loads, groups 1 and 2 have 64 rows each: o += (q k') v for 5 blocks of 64 keys, in two

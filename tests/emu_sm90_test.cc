@@ -22,12 +22,6 @@ extern "C" {
 
 namespace {
 
-#define NEEDS_CC()                                                                                 \
-    if (!emu::has_cc()) {                                                                          \
-        WARN("skipped: no C compiler");                                                            \
-        return;                                                                                    \
-    }
-
 enum { SHARED = 64 << 10, LANES = 128, REGS = 128 };
 
 // What a kernel of a product is given and gives.

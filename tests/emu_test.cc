@@ -16,12 +16,6 @@
 
 namespace {
 
-#define NEEDS_CC()                                                                                 \
-    if (!emu::has_cc()) {                                                                          \
-        WARN("skipped: no C compiler");                                                            \
-        return;                                                                                    \
-    }
-
 uint32_t bits(float x) {
     uint32_t u;
     std::memcpy(&u, &x, 4);
