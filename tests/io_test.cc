@@ -227,12 +227,6 @@ struct Head {
 
 } // namespace
 
-#define NEEDS_CC()                                                                                 \
-    if (!emu::has_cc()) {                                                                          \
-        WARN("skipped: no C compiler");                                                            \
-        return;                                                                                    \
-    }
-
 TEST_CASE("forward reads Q once, K and V once per block of rows, and no bank has conflicts") {
     NEEDS_CC();
     // 96 columns: rows of no multiple of 128 bytes; 100: no multiple of 16.
