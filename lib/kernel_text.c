@@ -2768,8 +2768,10 @@ const attn__kernel_file attn__kernel_files[] = {
 {{"core/epilogue.h",
 "/* epilogue.h: a tile's sums become rows of o and LSE.\n"
 "\n"
-"   Who calls it: finish.h, grad_out.h. Each lane stores its columns of its rows; the first of\n"
-"   the lanes that share a row stores its LSE. */\n"
+"   Who calls it: finish.h, grad_out.h. A lane stores the columns that it holds; of 16 bits, where\n"
+"   TILE_TURNS is 1, the lanes of a row exchange them first, and each stores whole chunks. Of the\n"
+"   TILE_SHARE lanes that share rows the i-th stores the LSE of their i-th row (i + TILE_SHARE, ...);\n"
+"   where TILE_SHARE is 1 the lane that has column 0 does. */\n"
 "#ifndef ATTN_EPILOGUE_H\n"
 "#define ATTN_EPILOGUE_H\n"
 "\n"

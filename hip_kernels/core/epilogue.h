@@ -1,7 +1,9 @@
 /* epilogue.h: a tile's sums become rows of o and LSE.
 
-   Who calls it: finish.h, grad_out.h. Each lane stores its columns of its rows; the first of
-   the lanes that share a row stores its LSE. */
+   Who calls it: finish.h, grad_out.h. A lane stores the columns that it holds; of 16 bits, where
+   TILE_TURNS is 1, the lanes of a row exchange them first, and each stores whole chunks. Of the
+   TILE_SHARE lanes that share rows the i-th stores the LSE of their i-th row (i + TILE_SHARE, ...);
+   where TILE_SHARE is 1 the lane that has column 0 does. */
 #ifndef ATTN_EPILOGUE_H
 #define ATTN_EPILOGUE_H
 
