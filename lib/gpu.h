@@ -108,6 +108,7 @@ const attn__target *attn__target_find(const char *name); /* target.c; NULL: ther
 typedef struct attn__tile_size {
     int bm, bn, warps, stages;
 } attn__tile_size;
+enum { ATTN__LEAST_KEYS = 32 }; /* of forward's steps */
 typedef struct attn__tile_row attn__tile_row;
 /* Chosen by element type (attn_type), compiled head sizes, and rows that share K and V. */
 attn__tile_size attn__target_tile(const attn__target *target, int type, int d, int dv,
@@ -116,8 +117,9 @@ attn__tile_size attn__target_tile(const attn__target *target, int type, int d, i
    products, and all of them are visible. */
 attn__tile_size attn__target_producer(const attn__target *target, int type, int d, int dv,
                                       int64_t rows, int plain);
-/* The next smaller tile, for a variant that would spill; 0: there is none. */
-int attn__tile_smaller(attn__tile_size *tile);
+/* The next smaller tile of at least so many keys a step, for a variant that would spill; 0: there
+   is none. */
+int attn__tile_smaller(attn__tile_size *tile, int least);
 
 /* Of backward, whose head sizes are one. */
 typedef struct attn__grad_size {
@@ -127,7 +129,7 @@ typedef struct attn__grad_size {
     int split;             /* its warps that share rows */
 } attn__grad_size;
 attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows);
-int attn__grad_smaller(const attn__target *target, int fused, attn__tile_size *tile);
+int attn__grad_least(const attn__target *target, int fused); /* keys of its smallest step */
 
 extern const attn__driver attn__cuda, attn__hip; /* gpu_cuda.c, gpu_hip.c */
 /* gpu_near.c: of a table whose memory is the host's. */

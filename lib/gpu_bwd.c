@@ -42,7 +42,11 @@ static attn__grad_size grad_size(const attn_plan *plan, const attn__job *job, in
 }
 
 /* A pass's kernel with the tile of its grid. */
-static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, int sums) {
+typedef struct a_pass {
+    int pass, sums;
+} a_pass;
+static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, const void *what) {
+    const int pass = ((const a_pass *)what)->pass, sums = ((const a_pass *)what)->sums;
     const attn__problem *const p = &plan->problem;
     const attn__gpu_grads *const grads = &((const attn__gpu_plan *)plan->state)->grads;
     const int d = compiled_size(p), is_fused = pass == FUSED || pass == DQ;
@@ -61,38 +65,23 @@ static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, int pa
                       : attn__kernel_get_variant(plan, job, k, "attn_bwd", "attn_bwd_shared");
 }
 
-/* One pass of attn_bwd.hip. Without a compiler few rows take the tile of many, which a bundle may
-   have, and what spills stays. What would spill gets the next smaller tile; if all would, what
-   spills least. */
+/* One pass of attn_bwd.hip. */
 static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, int sums) {
     const attn__problem *const p = &plan->problem;
     const attn__grad_size many = grad_size(plan, job, INT64_MAX);
     const attn__grad_size size = grad_size(plan, job, pass == QUERIES ? p->NQ : p->NK);
+    const int is_fused = pass == FUSED;
+    const a_pass what = {pass, sums};
     k->grid.pack = k->grid.splits = 1;
     k->grid.xcds = job->target->xcds;
-    k->grid.tile = pass == FUSED ? size.fused : size.tile;
-    int status = compile_tile(plan, job, k, pass, sums);
-    if (status == ATTN_DEVICE) {
-        k->grid.tile = pass == FUSED ? many.fused : many.tile;
-        status = compile_tile(plan, job, k, pass, sums);
-    }
-    ATTN_TRY(status);
-    attn__kernel other = *k;
-    while (k->spilled > (pass == FUSED ? FEW : 0) &&
-           attn__grad_smaller(job->target, pass == FUSED, &other.grid.tile)) {
-        other.code = NULL;
-        status = compile_tile(plan, job, &other, pass, sums);
-        if (status == ATTN_DEVICE) {
-            return ATTN_OK;
-        }
-        const int better = status >= 0 && other.spilled < k->spilled;
-        attn__code_put(better ? k->code : other.code);
-        ATTN_TRY(status);
-        if (better) {
-            *k = other;
-        }
-    }
-    return ATTN_OK;
+    attn__fit fit = {.compile = compile_tile,
+                     .what = &what,
+                     .many = k->grid,
+                     .few = is_fused ? FEW : 0,
+                     .least = attn__grad_least(job->target, is_fused)};
+    k->grid.tile = is_fused ? size.fused : size.tile;
+    fit.many.tile = is_fused ? many.fused : many.tile;
+    return attn__kernel_fit(plan, job, k, &fit);
 }
 
 static int may_fuse(const attn_plan *plan, const attn__job *job) {
@@ -110,7 +99,7 @@ static int compile_fused(attn_plan *plan, attn__job *job, attn__kernel *kernel) 
         return ATTN_OK;
     }
     kernel[DQ].grid = kernel[FUSED].grid;
-    return compile_tile(plan, job, &kernel[DQ], DQ, SUM);
+    return compile_tile(plan, job, &kernel[DQ], &(const a_pass){DQ, SUM});
 }
 
 static int compile_apart(attn_plan *plan, attn__job *job, attn__kernel *kernel) {
@@ -266,11 +255,12 @@ static void use_copy(attn_params *a, const attn__problem *p) {
 /* Rows of `t` that belong to no sequence become 0: all of them do, before the used ones are
    written. */
 static int clear(const attn_plan *of, const attn__problem *p, const attn__view *t, int is_q,
-                 attn_params a, size_t bytes, void *stream) {
+                 const attn_params *all, size_t bytes, void *stream) {
     const attn__gpu_plan *const g = of->state;
     if (!t->type || !(is_q ? p->q_packed || p->has_q_used : p->k_packed || p->has_k_used)) {
         return ATTN_OK;
     }
+    attn_params a = *all;
     a.o = attn__param_rows(t);
     a.o_type = attn__type_number(t->type);
     a.lse.data = 0;
@@ -284,14 +274,15 @@ static int clear(const attn_plan *of, const attn__problem *p, const attn__view *
 }
 
 /* A pass whose blocks are `rows` of key heads or query heads. */
-static int launch(const attn_plan *of, const attn__problem *p, int pass, int rows, attn_params a,
-                  size_t bytes, void *stream) {
+static int launch(const attn_plan *of, const attn__problem *p, int pass, int rows,
+                  const attn_params *all, size_t bytes, void *stream) {
     const attn__kernel *const k = &((const attn__gpu_plan *)of->state)->kernel[pass];
     const int of_keys = pass != QUERIES && pass != DQ;
     const attn__view *const to = of_keys ? &p->dk : &p->dq;
     if (!k->code) {
         return ATTN_OK;
     }
+    attn_params a = *all;
     a.back.to = attn__param_rows(to);
     a.back.to_type = attn__type_number(to->type);
     a.back.to_v = attn__param_rows(&p->dv);
@@ -304,8 +295,8 @@ static int launch(const attn_plan *of, const attn__problem *p, int pass, int row
     return a.items ? attn__launch_items(of, k, &a, bytes, stream) : ATTN_OK;
 }
 
-static int launch_passes(const attn_plan *of, const attn__problem *p, attn_params a, size_t bytes,
-                         void *stream) {
+static int launch_passes(const attn_plan *of, const attn__problem *p, const attn_params *a,
+                         size_t bytes, void *stream) {
     const attn__kernel *const kernel = ((const attn__gpu_plan *)of->state)->kernel;
     for (int pass = QUERIES; pass <= VALUES; pass++) {
         ATTN_TRY(launch(of, p, pass, kernel[pass].grid.tile.bm, a, bytes, stream));
@@ -326,10 +317,10 @@ int attn__backward_run(const attn_plan *of, const attn__problem *p, char *worksp
     if (kernel[SINK].code && p->dsink.data) {
         ATTN_TRY(attn__launch(of, &kernel[SINK], p->H, &a, bytes, stream));
     }
-    ATTN_TRY(clear(of, p, &p->dq, 1, a, bytes, stream));
-    ATTN_TRY(clear(of, p, &p->dk, 0, a, bytes, stream));
-    ATTN_TRY(clear(of, p, &p->dv, 0, a, bytes, stream));
+    ATTN_TRY(clear(of, p, &p->dq, 1, &a, bytes, stream));
+    ATTN_TRY(clear(of, p, &p->dk, 0, &a, bytes, stream));
+    ATTN_TRY(clear(of, p, &p->dv, 0, &a, bytes, stream));
     use_copy(&a, p);
-    ATTN_TRY(launch_passes(of, p, a, bytes, stream));
+    ATTN_TRY(launch_passes(of, p, &a, bytes, stream));
     return attn__grads_run(of, &kernel[GRADS], &g->grads, p, workspace, 1, stream);
 }

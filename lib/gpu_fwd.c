@@ -15,7 +15,7 @@ enum { FORWARD, COMBINE, CLEAR };
 
 /* A split has so many steps of keys at least; heads are packed into so many rows at most, which are
    counted in 32 bits; sequences with so many rows have a tile for plain attention. */
-enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, MOST_SPLITS = 1024, PLAIN_ROWS = 2048 };
+enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, PLAIN_ROWS = 2048 };
 
 /* -- How the work is cut ----------------------------------------------------------------------- */
 
@@ -32,9 +32,10 @@ static void choose_tile(const attn__problem *p, const attn__target *target, int6
                       !attn__has_mask(p->variant);
     attn__tile_size tile = attn__target_producer(target, p->q.type, d, dv, rows, plain);
     while (even && tile.bn & (tile.bn - 1)) {
-        attn__tile_smaller(&tile);
+        attn__tile_smaller(&tile, ATTN__LEAST_KEYS);
     }
-    const int is_few = p->B * p->H <= INT32_MAX / (1 + p->NQ / 64) / MOST_SPLITS;
+    /* Items are counted in 32 bits; splits make no more of them than the chip has units. */
+    const int is_few = p->B * p->H < INT32_MAX / 2 / (1 + p->NQ / 64);
     grid->producer = tile.bn && is_few && !(schedule && strcmp(schedule, "multistage") == 0);
     grid->tile = grid->producer ? tile : attn__target_tile(target, p->q.type, d, dv, rows);
 }
@@ -93,7 +94,8 @@ static int has_spare_rows(const attn__problem *p) {
     return p->q_packed || p->has_q_used;
 }
 
-static int compile_tile(const attn_plan *plan, attn__job *job, attn__kernel *k) {
+static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, const void *none) {
+    (void)none;
     const attn__problem *const p = &plan->problem;
     int32_t word[ATTN__MAX_SYMBOLS];
     attn__job_begin(job, job->target, "attn_fwd.hip");
@@ -107,31 +109,10 @@ static int compile_tile(const attn_plan *plan, attn__job *job, attn__kernel *k) 
     return attn__kernel_get_variant(plan, job, k, "attn_fwd", "attn_fwd_shared");
 }
 
-/* A variant that would spill gets the next smaller tile; if all would, what spills least. Without a
-   compiler few rows take the tile of many, which a bundle may have, and what spills stays. */
-static int compile(const attn_plan *plan, attn__job *job, attn__kernel *k) {
-    const attn__problem *const p = &plan->problem;
-    int status = compile_tile(plan, job, k);
-    if (status == ATTN_DEVICE) {
-        choose_tile(p, job->target, INT64_MAX, &k->grid);
-        status = compile_tile(plan, job, k);
-    }
-    ATTN_TRY(status);
-    attn__kernel other = *k;
-    while (k->spilled && attn__tile_smaller(&other.grid.tile)) {
-        other.code = NULL;
-        status = compile_tile(plan, job, &other);
-        if (status == ATTN_DEVICE) {
-            return ATTN_OK;
-        }
-        const int better = status >= 0 && other.spilled < k->spilled;
-        attn__code_put(better ? k->code : other.code);
-        ATTN_TRY(status);
-        if (better) {
-            *k = other;
-        }
-    }
-    return ATTN_OK;
+static int compile(attn_plan *plan, attn__job *job, attn__kernel *k) {
+    attn__fit fit = {.compile = compile_tile, .many = k->grid, .least = ATTN__LEAST_KEYS};
+    choose_tile(&plan->problem, job->target, INT64_MAX, &fit.many);
+    return attn__kernel_fit(plan, job, k, &fit);
 }
 
 int attn__forward_plan(attn_plan *plan, attn__job *job) {

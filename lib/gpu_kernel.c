@@ -70,6 +70,30 @@ int attn__kernel_get_variant(const attn_plan *plan, attn__job *job, attn__kernel
     return status;
 }
 
+int attn__kernel_fit(attn_plan *plan, attn__job *job, attn__kernel *k, const attn__fit *fit) {
+    int status = fit->compile(plan, job, k, fit->what);
+    if (status == ATTN_DEVICE) {
+        k->grid = fit->many;
+        status = fit->compile(plan, job, k, fit->what);
+    }
+    ATTN_TRY(status);
+    attn__kernel other = *k;
+    while (k->spilled > fit->few && attn__tile_smaller(&other.grid.tile, fit->least)) {
+        other.code = NULL;
+        status = fit->compile(plan, job, &other, fit->what);
+        if (status == ATTN_DEVICE) {
+            return ATTN_OK;
+        }
+        const int better = status >= 0 && other.spilled < k->spilled;
+        attn__code_put(better ? k->code : other.code);
+        ATTN_TRY(status);
+        if (better) {
+            *k = other;
+        }
+    }
+    return ATTN_OK;
+}
+
 int attn__kernel_alone(const attn_plan *plan, attn__job *job, attn__kernel *k, const char *entry,
                        const char *name, int warps) {
     attn__job_begin(job, job->target, entry);

@@ -43,6 +43,17 @@ int attn__kernel_get(const attn_plan *plan, const attn__job *job, attn__kernel *
 /* The same with the text of the plan's variant. */
 int attn__kernel_get_variant(const attn_plan *plan, attn__job *job, attn__kernel *k,
                              const char *name, const char *shared);
+/* A kernel with the largest tile that suits it. */
+typedef struct attn__fit {
+    int (*compile)(attn_plan *plan, attn__job *job, attn__kernel *k, const void *what);
+    const void *what; /* for compile, which takes the tile of k->grid */
+    attn__grid many;  /* of many rows */
+    int few, least;   /* bytes that a thread may spill; keys of the smallest step */
+} attn__fit;
+/* Compiles with k->grid. What spills more than a few bytes gets the next smaller tile; if all do,
+   what spills least. Without a compiler few rows take the tile of many, which a bundle may have,
+   and what spills stays. */
+int attn__kernel_fit(attn_plan *plan, attn__job *job, attn__kernel *k, const attn__fit *fit);
 /* A kernel that stands alone, core/alone.h: a warp takes a row, or a block has one warp. */
 int attn__kernel_alone(const attn_plan *plan, attn__job *job, attn__kernel *k, const char *entry,
                        const char *name, int warps);

@@ -67,9 +67,9 @@ attn__grad_size attn__target_grad(const attn__target *target, int type, int d, i
     return size;
 }
 
-int attn__tile_smaller(attn__tile_size *tile) {
-    const int smaller = tile->bn > 32; /* core/config.h has no smaller step */
-    int half = 32;
+int attn__tile_smaller(attn__tile_size *tile, int least) {
+    const int smaller = tile->bn > least;
+    int half = least;
     while (half * 2 < tile->bn) {
         half *= 2;
     }
@@ -77,8 +77,6 @@ int attn__tile_smaller(attn__tile_size *tile) {
     return smaller;
 }
 
-int attn__grad_smaller(const attn__target *target, int fused, attn__tile_size *tile) {
-    const int smaller = tile->bn > (target->lanes == 32 && !fused ? 16 : 32);
-    tile->bn /= smaller ? 2 : 1;
-    return smaller;
+int attn__grad_least(const attn__target *target, int fused) {
+    return target->lanes == 32 && !fused ? 16 : 32;
 }

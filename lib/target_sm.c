@@ -49,22 +49,11 @@ static const attn__grad_row sm_grads[] = {
     {4, 256, {{32, 32, 2, 1}, 1, {0}, 0}},
 };
 
-const attn__target attn__sm80 = {.name = "sm_80",
-                                 .compiler = "nvrtc",
-                                 .lanes = 32,
-                                 .units = 108,
-                                 .xcds = 1,
-                                 .shared = 163 << 10,
-                                 .tiles = sm80_tiles,
-                                 .grads = sm_grads};
-const attn__target attn__compute80 = {.name = "compute_80",
-                                      .compiler = "ptx",
-                                      .lanes = 32,
-                                      .units = 108,
-                                      .xcds = 1,
-                                      .shared = 163 << 10,
-                                      .tiles = sm80_tiles,
-                                      .grads = sm_grads};
+#define A100                                                                       \
+    .lanes = 32, .units = 108, .xcds = 1, .shared = 163 << 10, .tiles = sm80_tiles, \
+    .grads = sm_grads
+const attn__target attn__sm80 = {.name = "sm_80", .compiler = "nvrtc", A100};
+const attn__target attn__compute80 = {.name = "compute_80", .compiler = "ptx", A100};
 const attn__target attn__sm90a = {.name = "sm_90a",
                                   .compiler = "nvrtc",
                                   .lanes = 32,

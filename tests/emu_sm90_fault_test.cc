@@ -10,6 +10,7 @@
 
 #include <cstring>
 #include <memory>
+#include <vector>
 
 namespace {
 
@@ -285,6 +286,30 @@ void check(const Fault &f, const std::string &options, const char *sentence) {
     }
 }
 
+// A kernel with a fault in it, and a part of the sentence that names it; nullptr: it has none.
+struct Want {
+    const char *name, *from, *to, *sentence;
+};
+
+void judge(const std::string &text, const std::vector<Want> &wants, int threads, int shared) {
+    std::string all = "#include \"isa/ptx_sm90.h\"\n";
+    for (const Want &w : wants) {
+        all += emu::replaced(emu::replaced(text, w.from, w.to), "NAME", w.name);
+    }
+    emu::Chip chip("emu:sm_90a");
+    emu::Code code(chip, all);
+    for (const Want &w : wants) {
+        for (const char *order : orders) {
+            const emu::Options options(order);
+            INFO(w.name << " " << order);
+            const int status = code.launch(w.name, {}, 1, threads, shared);
+            INFO(attn_error());
+            CHECK(status == (w.sentence ? ATTN_DRIVER : ATTN_OK));
+            CHECK((!w.sentence || std::strstr(attn_error(), w.sentence) != nullptr));
+        }
+    }
+}
+
 } // namespace
 
 TEST_CASE("a right kernel of groups has one result in every order", "[sm90]") {
@@ -336,10 +361,7 @@ DEV void NAME_body(const args *p) {
 }
 ATTN_ENTRY(NAME, NAME_body, args)
 )";
-    struct Want {
-        const char *name, *from, *to, *sentence;
-    };
-    const Want wants[] = {
+    const std::vector<Want> wants = {
         {"with", "", "", nullptr},
         {"without", "proxy_fence();", "", "with no proxy_fence in between"},
         {"behind", "proxy_fence();\n    block_sync(); /* written */",
@@ -354,20 +376,7 @@ ATTN_ENTRY(NAME, NAME_body, args)
          "wgmma_64x64x16_ss_f16(x, y, wgmma_desc(0, 16, 1024), wgmma_desc(0, 16, 1024), 1);",
          "since the last wgmma_fence"},
     };
-    std::string all = "#include \"isa/ptx_sm90.h\"\n";
-    for (const Want &w : wants) {
-        all += emu::replaced(emu::replaced(text, w.from, w.to), "NAME", w.name);
-    }
-    emu::Chip chip("emu:sm_90a");
-    emu::Code code(chip, all);
-    for (const Want &w : wants) {
-        for (const char *order : orders) {
-            const emu::Options options(order);
-            INFO(w.name << " " << order);
-            CHECK(code.launch(w.name, {}, 1, 128, 8192) == (w.sentence ? ATTN_DRIVER : ATTN_OK));
-            CHECK((!w.sentence || std::strstr(attn_error(), w.sentence) != nullptr));
-        }
-    }
+    judge(text, wants, 128, 8192);
 }
 
 // Group 0 writes a word, group 1 reads it and group 0 writes it again.
@@ -391,10 +400,7 @@ DEV void NAME_body(const args *p) {
 }
 ATTN_ENTRY(NAME, NAME_body, args)
 )";
-    struct Want {
-        const char *name, *from, *to, *sentence;
-    };
-    const Want wants[] = {
+    const std::vector<Want> wants = {
         {"in_turn", "", "", nullptr},
         {"no_first", "named_sync(1, 256);", "named_arrive(1, 256);", "shared memory at 0"},
         {"no_second", "named_sync(2, n);", "named_arrive(2, n);", "shared memory at 0"},
@@ -405,19 +411,5 @@ ATTN_ENTRY(NAME, NAME_body, args)
          "waits at barrier 2 for 256 threads for ever"},
         {"lanes", "named_arrive(1, 256);", "named_arrive(1 + t % 2, 256);", "lane 0 at 1 for 256"},
     };
-    std::string all = "#include \"isa/ptx_sm90.h\"\n";
-    for (const Want &w : wants) {
-        all += emu::replaced(emu::replaced(text, w.from, w.to), "NAME", w.name);
-    }
-    emu::Chip chip("emu:sm_90a");
-    emu::Code code(chip, all);
-    for (const Want &w : wants) {
-        for (const char *order : orders) {
-            const emu::Options options(order);
-            INFO(w.name << " " << order);
-            CHECK(code.launch(w.name, {}, 1, 256, 64) == (w.sentence ? ATTN_DRIVER : ATTN_OK));
-            INFO(attn_error());
-            CHECK((!w.sentence || std::strstr(attn_error(), w.sentence) != nullptr));
-        }
-    }
+    judge(text, wants, 256, 64);
 }

@@ -8,7 +8,7 @@
 
    FAKE_CUDA_INIT: what cuInit answers; FAKE_CUDA_VERSION; FAKE_CUDA_DEVICES: how many, of compute
    capability 9.0, 7.5 and 12.0. */
-#include "fake_gpu.h"
+#include "fake_gpu_code.h"
 
 /* -- Devices and contexts ---------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
    FAKE_HIP_DEVICES: how many of a gfx942, a gfx90a and a gfx1100; FAKE_HIP_XCCS: what the first
    has, -1: the driver does not know that attribute; FAKE_HIPRTC: "hang" or "end", what a compile
    does. */
-#include "fake_gpu.h"
+#include "fake_gpu_code.h"
 
 enum { DEVICES = 3 };
 static const char *const chip[DEVICES] = {"gfx942:sramecc+:xnack-", "gfx90a:sramecc+:xnack-",

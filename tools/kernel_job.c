@@ -96,7 +96,8 @@ int main(int argc, char **argv) {
         : producer ? attn__target_producer(target, type, d, dv, atoll(argv[5]), argc == 9)
                    : attn__target_tile(target, type, d, dv, atoll(argv[5]));
     for (int smaller = atoi(argv[6]); smaller > 0; smaller--) {
-        if (!(sums ? attn__grad_smaller(target, sums == 4, &tile) : attn__tile_smaller(&tile))) {
+        const int least = sums ? attn__grad_least(target, sums == 4) : ATTN__LEAST_KEYS;
+        if (!attn__tile_smaller(&tile, least)) {
             return 0;
         }
     }

@@ -67,7 +67,7 @@ local function read_gcn(code)
                 ends = text:find '^s_branch' or text:find '^s_endpgm',
                 matrix = text:find(wanted),
                 chunk = text:find '^buffer_load_dwordx' or text:find '^ds_write_b64' or
-                    text:find '^ds_write_b128',
+                    text:find '^ds_write_b128' or text:find '^v_exp',
             }
             number[at] = #list
         end
