@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "ben
 import torch  # noqa: E402
 from gpu_attn import FORWARD, Attn, Gradient, Library, describe, pointer, u64  # noqa: E402
 
-MEMORY, DRIVER = -10, -13
+MEMORY, DRIVER, DETERMINISTIC = -10, -13, 2
 options = None
 
 
@@ -196,6 +196,50 @@ def check_threads(library):
         t.join()
     assert not failed, failed
     assert same(fresh(shared), right)
+
+
+def check_devices(library):
+    """Two devices at once, a thread each, forward and backward; then one thread in turns. The
+    caller's device stays the current one."""
+    if torch.cuda.device_count() < 2:
+        print("skipped: one device alone")
+        return
+    libraries = [library, Library(os.path.abspath(options.library), "cuda:1")]
+    want, failed = [None, None], []
+
+    def calls_of(which):
+        q, k, v = [x.to("cuda:%d" % which) for x in of_first]
+        made = Attn(libraries[which], q, k, v, "k <= q")
+        made()
+        return [made, Gradient(made, q, k, v, torch.ones_like(q), "k <= q", flags=DETERMINISTIC)]
+
+    def results(calls):
+        return [x.cpu() for call in calls for x in result(call)]
+
+    def work(which):
+        try:
+            with torch.cuda.device(which):
+                calls = calls_of(which)
+                want[which] = results(calls)
+                for n in range(20):
+                    if not same(results(calls), want[which]):
+                        failed.append("device %d, turn %d" % (which, n))
+        except Exception as why:  # a thread's end must not be overlooked
+            failed.append(str(why))
+
+    of_first = inputs(S=1024)
+    threads = [threading.Thread(target=work, args=(which,)) for which in (0, 1)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed, failed
+    assert same(want[0], want[1]), "two devices differ"
+    for which in (0, 1, 0, 1):
+        with torch.cuda.device(which):
+            assert same(results(calls_of(which)), want[0])
+            assert torch.cuda.current_device() == which
+    print("# two devices: the same bits")
 
 
 def check_order(library):
