@@ -102,7 +102,12 @@ typedef struct attn__target {
     const struct attn__tile_row *plain;    /* the same where nothing is asked but q.k and p.v */
     const struct attn__grad_row *grads; /* of backward */
 } attn__target;
-const attn__target *attn__target_find(const char *name); /* target.c; NULL: there is none */
+/* target.c. The target of a name, or number i of all; NULL: there is none. */
+const attn__target *attn__target_find(const char *name);
+const attn__target *attn__target_at(int i);
+/* The names of those of a compiler, NULL: of any, as "gfx90a, gfx942". */
+enum { ATTN__TARGET_NAMES = 96 };
+void attn__target_names(const char *compiler, char names[ATTN__TARGET_NAMES]);
 
 /* The tile of a kernel: what core/config.h wants. */
 typedef struct attn__tile_size {

@@ -156,8 +156,10 @@ static int describe(int index, const char *wanted, attn_device_info *info, attn_
     info->memory = memory;
     snprintf(info->arch, sizeof info->arch, "%.40s (%s)", properties, chip);
     if (!kernels) {
+        char names[ATTN__TARGET_NAMES];
+        attn__target_names("hiprtc", names);
         snprintf(info->missing, sizeof info->missing,
-                 "it is a chip %s; gfx90a and gfx942 have kernels in this version", chip);
+                 "it is a chip %s; those that have kernels in this version: %s", chip, names);
     } else if (target) {
         *target = *kernels;
         target->units = units;

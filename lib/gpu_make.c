@@ -1,4 +1,4 @@
-/* gpu_make.c: devices "make:CHIP" (sm_80, sm_90a, gfx90a, gfx942, or an emulated one, emu:sm_80):
+/* gpu_make.c: devices "make:CHIP", CHIP being a name of target.c or an emulated one, emu:sm_80:
    plans compile for the chip, and a run does nothing. What was compiled can be written to a bundle
    (jit_bundle.c). No chip is needed, but its compiler is.
 
@@ -31,11 +31,12 @@ static int target_of(const char *device, const char *chip, attn__target *target)
     }
     const attn__target *const found = attn__target_find(chip);
     if (!found) {
-        return attn__fail(
-            ATTN_DEVICE, "name",
-            "no device \"%s\"; kernels are written for sm_80, sm_90a, compute_80 (PTX), gfx90a, "
-            "gfx942, and each chip emulated, as in make:emu:sm_80",
-            device);
+        char names[ATTN__TARGET_NAMES];
+        attn__target_names(NULL, names);
+        return attn__fail(ATTN_DEVICE, "name",
+                          "no device \"%s\"; kernels are written for %s, and each chip emulated, "
+                          "as in make:emu:sm_80",
+                          device, names);
     }
     *target = *found;
     return ATTN_OK;

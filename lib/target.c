@@ -1,24 +1,40 @@
 /* target.c: the chips that kernels are written for, and which tile suits a plan.
 
-   Who calls it: drivers (attn__target_find), gpu_fwd.c, gpu_bwd.c (tiles). One table of tiles per
-   chip stands in target_*.c:
+   Who calls it: drivers and tools/kernel_job.c (names), gpu_fwd.c and gpu_bwd.c (tiles). One table
+   of tiles per chip stands in target_*.c:
 
        element bytes, head size up to  ->  the largest tile;   few rows: half of it, half of that
                                                           what would spill: half of its keys */
 #include "target.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const attn__target *const chips[] = {&attn__sm80, &attn__compute80, &attn__sm90a,
                                             &attn__gfx90a, &attn__gfx942};
+enum { CHIPS = sizeof chips / sizeof chips[0] };
+
+const attn__target *attn__target_at(int i) {
+    return i < CHIPS ? chips[i] : NULL;
+}
 
 const attn__target *attn__target_find(const char *name) {
-    for (size_t i = 0; i < sizeof chips / sizeof chips[0]; i++) {
+    for (int i = 0; i < CHIPS; i++) {
         if (strcmp(chips[i]->name, name) == 0) {
             return chips[i];
         }
     }
     return NULL;
+}
+
+void attn__target_names(const char *compiler, char names[ATTN__TARGET_NAMES]) {
+    names[0] = 0;
+    for (int i = 0; i < CHIPS; i++) {
+        if (!compiler || strcmp(chips[i]->compiler, compiler) == 0) {
+            const size_t n = strlen(names);
+            snprintf(names + n, ATTN__TARGET_NAMES - n, "%s%s", n ? ", " : "", chips[i]->name);
+        }
+    }
 }
 
 /* Where there are few rows, fewer warps; rows of a warp stay as many. */

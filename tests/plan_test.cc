@@ -602,19 +602,18 @@ TEST_CASE("devices: the list, opening, memory, streams") {
     attn_device_info list[16] = {};
     list[0].size = sizeof list[0];
     const int n = attn_device_list(list, 16);
-    REQUIRE(n == 8);
+    REQUIRE(n > 4); // behind these four stand the emulated chips
     REQUIRE(std::string(list[0].name) == "cpu");
     REQUIRE(std::string(list[1].name) == "ref");
     REQUIRE(std::string(list[2].name) == "cuda:0");
     REQUIRE(std::string(list[3].name) == "hip:0");
-    REQUIRE(std::string(list[4].name) == "emu:sm_80");
-    REQUIRE(std::string(list[7].name) == "emu:gfx942");
     for (int i = 0; i < n; i++) {
         REQUIRE(list[i].index == 0);
         attn_device *d = nullptr;
         const int here = list[i].missing[0] == 0;
         REQUIRE(here == (i < 2 || i > 3));
         REQUIRE(list[i].emulated == (i > 3));
+        REQUIRE((std::string(list[i].name).find("emu:") == 0) == (i > 3));
         REQUIRE(attn_device_open(list[i].name, nullptr, &d) == (here ? ATTN_OK : ATTN_DEVICE));
         REQUIRE((d != nullptr) == here);
         if (!here) {
@@ -622,7 +621,7 @@ TEST_CASE("devices: the list, opening, memory, streams") {
         }
         attn_device_release(d);
     }
-    REQUIRE(attn_device_list(nullptr, 0) == 8);
+    REQUIRE(attn_device_list(nullptr, 0) == n);
     list[0].size = 0;
     REQUIRE(attn_device_list(list, 16) == ATTN_INVALID);
     REQUIRE(attn_device_list(nullptr, -1) == ATTN_INVALID);

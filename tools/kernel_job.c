@@ -1,6 +1,7 @@
 /* kernel_job.c: what a plan would tell a compiler, for one line of tools/kernels.txt.
 
        kernel_job gfx942 f16 128 128 4096 0 OUT [PASS] [dropout] [scales] [blocks] [TEXT]
+       kernel_job       the targets: name, compiler, ATTN_EMU, bytes of shared memory of a block
 
    PASS, of backward: dq, dkdv or fused; of forward: producer, that schedule.
 
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "emu/emu_driver.h"
 #include "gpu_text.h"
 #include "target.h"
 
@@ -79,7 +81,25 @@ static void define_backward(const attn__grad_size *grad, int sums) {
     }
 }
 
+/* Of a chip without ATTN_EMU (PTX) nothing is said. */
+static int list_targets(void) {
+    const attn__target *chip;
+    for (int i = 0; (chip = attn__target_at(i)); i++) {
+        attn__target emulated;
+        char name[64];
+        snprintf(name, sizeof name, "emu:%s", chip->name);
+        if (attn__emu_target(name, &emulated) == ATTN_OK) {
+            printf("%s %s %d %d\n", chip->name, chip->compiler, emulated.emulated,
+                   chip->shared);
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc == 1) {
+        return list_targets();
+    }
     const attn__target *const target = argc > 7 ? attn__target_find(argv[1]) : NULL;
     const int type = argc > 7 ? type_of(argv[2]) : 0;
     int status = 0;

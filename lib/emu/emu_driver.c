@@ -21,12 +21,12 @@ static const struct kind {
     const char *target; /* target.c's name of it */
     int chip;           /* ATTN_EMU's value */
     const attn__emu_family *family;
-    int units, shared; /* SMs or CUs, below; bytes of shared memory of a block */
+    int units; /* SMs or CUs */
 } kinds[] = {
-    {"sm_80", 80, &attn__emu_ptx, 108, 163 << 10},
-    {"sm_90a", 90, &attn__emu_ptx, 5, 227 << 10}, /* of 132: a block has several items then */
-    {"gfx90a", 0x90a, &attn__emu_gcn, 110, 64 << 10}, /* one of the two chips of an MI250X */
-    {"gfx942", 0x942, &attn__emu_gcn, 304, 64 << 10},
+    {"sm_80", 80, &attn__emu_ptx, 108},
+    {"sm_90a", 90, &attn__emu_ptx, 5}, /* of 132: a block has several items then */
+    {"gfx90a", 0x90a, &attn__emu_gcn, 110}, /* one of the two chips of an MI250X */
+    {"gfx942", 0x942, &attn__emu_gcn, 304},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -89,7 +89,6 @@ int attn__emu_target(const char *device, attn__target *target) {
     target->compiler = "cc";
     target->emulated = k->chip;
     target->units = k->units;
-    target->shared = k->shared;
     return ATTN_OK;
 }
 
