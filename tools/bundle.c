@@ -3,9 +3,9 @@
        bundle CHIP LIST OUT        bundle gfx942 tools/kernels.txt attn-gfx942.bundle
 
    CHIP is what "make:CHIP" knows; a line of LIST is like those of tools/kernels.txt: element type,
-   D, DV, query rows, features, and a variant between quotes; backward where the features have dq or
-   dkdv. What the chip cannot do is left out, and said. ATTN_CLANG=clang-22 or ATTN_NVCC=nvcc names
-   a compiler that is a program.
+   D, DV, query rows, features, and a variant between quotes; backward where the features have dq,
+   dkdv or, of all three, fused. What the chip cannot do is left out, and said. ATTN_CLANG=clang-22
+   or ATTN_NVCC=nvcc names a compiler that is a program.
 
    Who calls it: //:bundle_sm_80 and its like. A script does the same for its own calls:
    docs/drivers.md, "Bundles". */
@@ -94,21 +94,25 @@ static void plan_line(task *t, const char *line) {
         call.q_scale = call.k_scale = call.v_scale = &scale;
     }
     call.blocks = has(t, "blocks") ? &blocks : NULL;
-    const int dq = has(t, "dq"), dkdv = has(t, "dkdv");
+    const int dq = has(t, "dq") || has(t, "fused"), dkdv = has(t, "dkdv") || has(t, "fused");
     call.dq = dq ? &q : NULL;
     call.dk = dkdv ? &k : NULL;
     call.dv = dkdv ? &v : NULL;
     plan(t, dq || dkdv ? ATTN_BACKWARD : ATTN_FORWARD, &call, line);
 }
 
-/* The kernels that stand alone: one row of many keys, and rows of no sequence. */
+/* The kernels that stand alone: one row of many keys, rows of no sequence, a sink's gradient. */
 static void plan_alone(task *t) {
-    int64_t q_shape[] = {1, 1, 1, 64}, k_shape[] = {1, 1, LONG, 64}, one[] = {1};
+    int64_t q_shape[] = {1, 1, 1, 64}, k_shape[] = {1, 1, LONG, 64}, one[] = {1}, row[] = {1, 1, 1};
     const attn_tensor q = tensor(ATTN_F16, 4, q_shape), k = tensor(ATTN_F16, 4, k_shape),
-                      used = tensor(ATTN_I32, 1, one);
-    const attn_call call = {
-        .size = sizeof call, .q = &q, .k = &k, .v = &k, .o = &q, .q_used = &used};
+                      used = tensor(ATTN_I32, 1, one), lse = tensor(ATTN_F32, 3, row),
+                      sink = tensor(ATTN_F32, 1, one);
+    attn_call call = {.size = sizeof call, .q = &q, .k = &k, .v = &k, .o = &q, .q_used = &used};
     plan(t, ATTN_FORWARD, &call, "one row");
+    call.lse = &lse;
+    call.dout = call.dq = &q;
+    call.sink = call.dsink = &sink;
+    plan(t, ATTN_BACKWARD, &call, "one row, backward");
 }
 
 /* 0: no line of a list. */
