@@ -10,7 +10,7 @@
        TILE_LANES   lanes of a warp (a wave)                         ATTN_ARCH_H  arch/....h
        DEV, ATTN_ENTRY, UNROLL, ROLLED (before a loop), u32, ...
 
-   ATTN_EMU is the chip's number in the emulator: 80, 90, 0x90a, 0x942. There isa/ is not that of
+   ATTN_EMU is the chip's number in the emulator (lib/emu/emu_driver.c). There isa/ is not that of
    this folder but lib/emu/isa/, the model. */
 #ifndef ATTN_TARGET_H
 #define ATTN_TARGET_H
@@ -32,7 +32,7 @@
 #elif defined(__HIP__)
 #define ATTN_CHIP 0x90a /* the host's pass over the text; its code is thrown away */
 #else
-#error "no target: nvcc, clang for gfx90a or gfx942, or ATTN_EMU is wanted"
+#error "no target: nvcc, clang for a chip named above, or ATTN_EMU is wanted"
 #endif
 
 #if ATTN_CHIP == 80 || ATTN_CHIP == 90
@@ -59,7 +59,7 @@
 #define ATTN_ISA_H "isa/gcn.h"
 #define ATTN_ARCH_H "arch/gfx942.h"
 #else
-#error "ATTN_EMU is none of 80, 90, 0x90a, 0x942"
+#error "ATTN_EMU is the number of no chip"
 #endif
 
 /* A kernel is written as a function of a pointer to its parameters; ATTN_ENTRY makes what the host

@@ -84,15 +84,16 @@ judge() {
 }
 
 suite "$work/right" || exit 2
-for set in backward producer cases; do
-    for device in $devices emu:sm_80 emu:sm_90a emu:gfx90a emu:gfx942; do
-        [ $set != producer ] || [ "$device" = emu:sm_90a ] || continue
-        judge "$work/right" "$device" && continue
-        echo "without a fault $device fails:"
+declare -A passes # of a list and a device: no case fails where there is no fault
+demand_right() { # demand_right DEVICE
+    [ -z "${passes[$set $1]:-}" ] || return 0
+    if ! judge "$work/right" "$1"; then
+        echo "without a fault $1 fails:"
         tail -n 5 "$work/out"
         exit 1
-    done
-done
+    fi
+    passes[$set $1]=1
+}
 
 caught=0
 missed=0
@@ -113,6 +114,7 @@ plant() { # plant NAME FILE SCRIPT [DEVICE...]
     cp "$right" "$file"
     # shellcheck disable=SC2048
     for device in ${*:-$devices}; do
+        demand_right "$device"
         if judge "$work/faulty" "$device" || grep -q 'could not compile' "$work/out"; then
             echo "MISSED $name on $device: $(grep -m 1 'could not compile' "$work/out")"
             missed=$((missed + 1))

@@ -40,7 +40,7 @@ typedef struct attn__emu_counts {
 } attn__emu_counts;
 
 /* -- For the models: where am I ---------------------------------------------------------------- */
-int attn__emu_chip(void);        /* 80, 90, 0x90a, 0x942 */
+int attn__emu_chip(void);        /* ATTN_EMU's value */
 int attn__emu_lanes(void);       /* of a warp of this chip: 32 or 64 */
 int attn__emu_thread(void);      /* number in the block */
 int attn__emu_warp_first(void);  /* number of this warp's lane 0 */
