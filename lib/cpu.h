@@ -8,6 +8,7 @@
        cpu_walk.c   the key tiles that a tile of queries sees
        cpu_limits.c the keys that a row sees, where the mask is one of ranges
        cpu_fwd.c    some tiles of queries: online softmax over the keys they see
+       cpu_softmax.c  rows of its tiles
        cpu_strips.c whole tiles of forward, where tile registers multiply beside the other work
        cpu_narrow.c tiles of few rows
        cpu_bwd.c    a tile of queries: dq, dsink; a tile of keys: dk, dv
@@ -203,8 +204,10 @@ typedef struct attn__tile {
     float own_scale[BM];
     float *dq;  /* [NQ][ldd]: sums of dq of this head, or NULL */
     attn__ahead ahead; /* what is asked for while other things are loaded; rows 0: nothing */
+    attn__ahead next[2]; /* the next tile's k and v, while this one is worked on */
     enum attn__form form; /* of p */
     int tame;   /* k and v are tame and stand split */
+    int whole;  /* they stand as f32 or pairs */
     int wild_k; /* k has elements that are not finite, and dq is wanted */
     float key_scale[BN], value_scale[BN];
     int has_key_scale, has_value_scale;
@@ -267,8 +270,10 @@ void attn__load_pairs(float *to, const attn__view *view, int64_t b, int64_t h, i
    `multiple`; else NULL. */
 const char *attn__direct(const attn__view *view, int64_t b, int64_t h, int64_t row, int type,
                          int multiple);
-/* Asks for rows that will be read soon. */
+/* Asks for rows that will be read soon: at once, or in so many askings. */
 void attn__prefetch(const attn__view *view, int64_t b, int64_t h, int64_t row, int64_t rows);
+attn__ahead attn__ahead_of(const attn__view *view, int64_t b, int64_t h, int64_t row, int rows,
+                           int64_t askings);
 /* Either one, transposed: to[rows / LANES][D or D / 2][LANES], the last ones filled up by zeros;
    panels lie round_lanes(D) * LANES elements (pairs: half of it) apart. */
 void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,

@@ -180,6 +180,9 @@ static void go_on(attn__queue *q) {
 }
 
 void attn__go_on_amx(attn__queue *q, int all) {
+    if (q->ahead && !all) {
+        attn__ask(&q->ahead[q->ahead->rows == 0], 1);
+    }
     q->due += q->steps;
     while (q->at < q->n && (all || q->due >= q->rows)) {
         go_on(q);

@@ -57,7 +57,8 @@ static void ops_split_row(float *to, int64_t part, const float *x, int n) {
     }
 }
 
-static int ops_split_pairs(float *to, int64_t part, const float *x, int64_t rows) {
+static int ops_split_pairs(float *to, int64_t part, int64_t to_step, const float *first,
+                           const float *second, int64_t step, int n) {
     const __m512i join = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
                                           8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16,
                                           0);
@@ -65,8 +66,8 @@ static int ops_split_pairs(float *to, int64_t part, const float *x, int64_t rows
     const __m512i most = _mm512_set1_epi32((127 + 56) << 23);
     const __m512i least = _mm512_set1_epi32((127 - 80) << 23);
     __mmask16 wild = 0;
-    for (int64_t j = 0; j < rows; j += 2, x += 32, to += 16) {
-        __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
+    for (int j = 0; j < n; j++, first += step, second += step, to += to_step) {
+        __m512 a = _mm512_loadu_ps(first), b = _mm512_loadu_ps(second);
         for (int i = 0; i < 2; i++) {
             const __m512i size = _mm512_and_si512((__m512i)(i ? b : a), sign);
             wild |= _mm512_cmpgt_epi32_mask(size, most) |

@@ -93,161 +93,26 @@ void attn__choose_part(attn__tile *t, attn__part *r, float *s) {
     t->s = s;
 }
 
-/* -- Rows -------------------------------------------------------------------------------------- */
-
-void attn__find_wild(attn__tile *t, attn__wild_keys *wild) {
-    const attn__problem *const p = t->run->p;
-    const attn__cpu_plan *const plan = t->run->plan;
-    const int64_t row = t->seq.k_row + t->c0;
-    wild->n = 0;
-    for (int j = 0; j < t->n; j++) {
-        attn__load_rows(t->x.strip, &p->v, t->seq.kb, t->hk, row + j, 1);
-        if (!plan->ops->finite(t->x.strip, plan->ldv)) {
-            wild->list[wild->n++] = (uint8_t)j;
-        }
-    }
-    attn__drop_wild(t->x.v, (int64_t)plan->ldv * (plan->pairs ? (t->n + 1) / 2 : t->n),
-                    plan->pairs);
-}
-
-/* Row i sees some of the listed keys: adds their elements that are not finite, whatever p is. */
-static void add_wild(attn__tile *t, attn__part *r, int i, const attn__wild_keys *keys,
-                     const float *w) {
-    const attn__problem *const p = t->run->p;
-    const int ldv = t->run->plan->ldv;
-    float *const wild = r->wild + i * ldv, *const v = t->x.strip;
-    if (!r->has_wild) {
-        memset(r->wild, 0, (size_t)r->rows * (size_t)ldv * sizeof *r->wild);
-        r->has_wild = 1;
-    }
-    for (int e = 0; e < keys->n; e++) {
-        const int j = keys->list[e];
-        if (!t->seen[j] || (w && w[j] == 0)) {
-            continue;
-        }
-        attn__load_rows(v, &p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0 + j, 1);
-        for (int64_t d = 0; d < p->DV; d++) {
-            if (!isfinite(v[d])) {
-                wild[d] += w ? w[j] * v[d] : v[d];
-            }
-        }
-    }
-}
-
-/* A row of p becomes 0 outside of columns from..end. */
-static void clear_p(const attn__tile *t, int i, int from, int end) {
-    const size_t lanes = (size_t)attn__round_lanes(t->n), bytes = t->form == FORM_F32 ? 4 : 2;
-    const int split = t->form == FORM_SPLIT;
-    char *p = (char *)(split ? t->x.p_split + i * P_SPLIT : t->s + i * LDS);
-    for (int e = 0; e < (split ? 3 : 1); e++, p += P_SPLIT / 3 * sizeof(float)) {
-        memset(p, 0, (size_t)from * bytes);
-        memset(p + (size_t)end * bytes, 0, (lanes - (size_t)end) * bytes);
-    }
-}
-
-static float forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_keys *wild) {
-    const attn__tile_ops *const ops = t->run->plan->ops;
-    const int lanes = attn__round_lanes(t->n);
-    float *const p = t->s + i * LDS;
-    float corr = 1;
-    attn__tile_row(t, i);
-    const int from = t->begin / LANES * LANES;
-    attn__clear_outside(t, p, from, attn__round_lanes(t->end));
-    if (t->begin == t->end) {
-        clear_p(t, i, 0, 0);
-        return 1;
-    }
-    if (wild->n) {
-        attn__clear_outside(t, t->seen, from, attn__round_lanes(t->end));
-    }
-    const int state = ops->softmax(p + from, t->score + from, t->by, t->on ? t->on + from : NULL,
-                                   t->begin - from, t->end - from, &r->now.m[i], &r->now.l[i],
-                                   &corr, wild->n ? t->seen + from : NULL);
-    r->nan[i] |= state == ROW_NAN;
-    if (state == ROW_VISIBLE) {
-        const float *const w = attn__tile_weights(t, i);
-        if (w) {
-            ops->scale(p, w, 1, lanes);
-        }
-        if (t->down != 1) {
-            ops->scale(p, NULL, t->down, lanes);
-        }
-        if (wild->n) {
-            add_wild(t, r, i, wild, w);
-        }
-    }
-    if (t->form == FORM_PAIRS) {
-        ops->narrow(p, p, lanes);
-    } else if (t->form == FORM_SPLIT) {
-        ops->split_row(t->x.p_split + i * P_SPLIT, P_SPLIT / 3, p, lanes);
-    }
-    return corr;
-}
-
-/* Whether a pair's probability depends on nothing but its score s and the limits. */
-static int is_plain(const attn__tile *t, const attn__wild_keys *wild) {
-    return !t->program[t->which].vm && !t->has_key_scale && !t->has_value_scale && !wild->n &&
-           !t->block_rows && !t->run->p->drop_threshold && t->n % LANES == 0 && t->down == 1;
-}
-
-/* LANES rows at once: what a row does not see of their columns becomes -inf. */
-static int plain_rows(attn__tile *t, attn__part *r, int i, int rows, float *corr,
-                      attn__queue *queue) {
-    const int from = t->bounded ? t->group_first[i / LANES] : 0;
-    const int end = t->bounded ? t->group_last[i / LANES] : t->n;
-    const int split = t->form == FORM_SPLIT, p_ld = split ? P_SPLIT : LDS;
-    float *const s = t->s + i * LDS, *const p = split ? t->x.p_split + i * P_SPLIT : s;
-    if (from >= end) {
-        return 0;
-    }
-    for (int e = i; e < i + rows && t->bounded; e++) {
-        for (int j = from; j < t->first[e] && j < end; j++) {
-            t->s[e * LDS + j] = -INFINITY;
-        }
-        for (int j = t->last[e] > from ? t->last[e] : from; j < end; j++) {
-            t->s[e * LDS + j] = -INFINITY;
-        }
-    }
-    if (!t->run->plan->ops->softmax_rows(p + from / (t->form == FORM_F32 ? 1 : 2), p_ld, t->form,
-                                         s + from, LDS, rows, end - from, t->row_scale + i,
-                                         r->now.m + i, r->now.l + i, corr, r->nan + i, queue)) {
-        return 0;
-    }
-    for (int e = i; e < i + rows && t->bounded; e++) {
-        clear_p(t, e, from, end);
-    }
-    return 1;
-}
-
-void attn__forward_rows(attn__tile *t, attn__part *r, int begin, int end,
-                        const attn__wild_keys *wild, float *corr, attn__queue *queue) {
-    const int plain = is_plain(t, wild);
-    for (int i = begin; i < end; i += LANES) {
-        const int rows = end - i < LANES ? end - i : LANES;
-        if (plain && plain_rows(t, r, i, rows, corr + i, queue)) {
-            continue;
-        }
-        for (int e = i; e < i + rows; e++) {
-            corr[e] = forward_row(t, r, e, wild);
-            if (queue) {
-                t->run->plan->ops->go_on(queue, 0);
-            }
-        }
-    }
-}
-
 /* -- Tiles ------------------------------------------------------------------------------------- */
 
-/* The next tile of keys comes into the second cache while this one is worked on. */
-static void prefetch_next(const attn__tile *t) {
+/* The next tile of keys is to come into the second cache while this one is worked on: as rows of
+   these parts in strips go on, or at once. */
+static void prefetch_next(attn__tile *t, int parts) {
     const attn__problem *const p = t->run->p;
     const int64_t b = t->seq.kb, row = t->seq.k_row + t->c0 + BN;
-    const int rest = t->seq.nk - t->c0 - BN;
-    attn__prefetch(&p->k, b, t->hk, row, rest < BN ? rest : BN);
-    attn__prefetch(&p->v, b, t->hk, row, rest < BN ? rest : BN);
+    const int rest = t->seq.nk - t->c0 - BN, rows = rest < BN ? rest : BN;
+    if (t->run->plan->ops->go_on) {
+        t->next[0] = attn__ahead_of(&p->k, b, t->hk, row, rows, parts * BM / 2);
+        t->next[1] = attn__ahead_of(&p->v, b, t->hk, row, rows, parts * BM / 2);
+    } else {
+        attn__prefetch(&p->k, b, t->hk, row, rows);
+        attn__prefetch(&p->v, b, t->hk, row, rows);
+    }
 }
 
-static void load_keys(attn__tile *t, attn__wild_keys *wild) {
+/* The keys as they are multiplied where registers are not filled; wild: where they have elements
+   that are not finite. */
+static void load_whole(attn__tile *t, attn__wild_keys *wild) {
     const attn__problem *const p = t->run->p;
     const int pairs = t->run->plan->pairs;
     const int64_t b = t->seq.kb, row = t->seq.k_row + t->c0;
@@ -255,8 +120,16 @@ static void load_keys(attn__tile *t, attn__wild_keys *wild) {
     if (!attn__load_panels(t, t->x.v, &p->v, b, t->hk, row, t->n, pairs)) {
         attn__find_wild(t, wild);
     }
+    t->whole = 1;
+}
+
+static void load_keys(attn__tile *t, attn__wild_keys *wild, int parts) {
+    t->whole = 0;
     attn__split_keys(t);
-    prefetch_next(t);
+    if (!t->tame) {
+        load_whole(t, wild);
+    }
+    prefetch_next(t, parts);
 }
 
 void attn__scale_sums(const attn__tile *t, const attn__part *r, int begin, int end,
@@ -295,7 +168,10 @@ static const attn__part *next_whole(const attn__tile *t, int n, int e, int c0, c
 static void forward_tile(attn__tile *t, int n, int c0, const int *next, const int *class_) {
     attn__wild_keys wild = {0, {0}};
     attn__strips x = {.has_dots = 0};
-    int loaded = 0;
+    int loaded = 0, parts = 0;
+    for (int e = 0; e < n; e++) {
+        parts += next[e] == c0;
+    }
     for (int e = 0; e < n; e++) {
         if (next[e] != c0) {
             continue;
@@ -305,7 +181,7 @@ static void forward_tile(attn__tile *t, int n, int c0, const int *next, const in
             continue;
         }
         if (!loaded) {
-            load_keys(t, &wild);
+            load_keys(t, &wild, parts);
             loaded = 1;
         }
         if (attn__has_strips(t, &t->x.part[e])) {
@@ -313,6 +189,9 @@ static void forward_tile(attn__tile *t, int n, int c0, const int *next, const in
             attn__forward_strips(t, &t->x.part[e], after, &x, &wild);
         } else {
             attn__end_strips(t, &x);
+            if (!t->whole) {
+                load_whole(t, &wild); /* there is nothing wild */
+            }
             forward_part(t, &t->x.part[e], &wild);
         }
     }

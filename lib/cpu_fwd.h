@@ -1,8 +1,8 @@
 /* cpu_fwd.h: what the files of forward share.
 
-   Who includes it: cpu_fwd.c (work items, rows, full tiles), cpu_strips.c (whole tiles, where
-   there are tile registers), cpu_narrow.c (tiles of few rows),
-   cpu_split.c (the list of items, states). */
+   Who includes it: cpu_fwd.c (work items, tiles), cpu_softmax.c (rows), cpu_strips.c (whole tiles,
+   where there are tile registers), cpu_narrow.c (tiles of few rows), cpu_split.c (the list of
+   items, states). */
 #ifndef ATTN_CPU_FWD_H
 #define ATTN_CPU_FWD_H
 
@@ -23,16 +23,17 @@ typedef struct attn__wild_keys {
 /* -- cpu_fwd.c --------------------------------------------------------------------------------- */
 /* Makes `r` the tile's rows; their scores stand at s. */
 void attn__choose_part(attn__tile *t, attn__part *r, float *s);
+/* What the rows' sums are multiplied by, once their maxima are known. */
+void attn__scale_sums(const attn__tile *t, const attn__part *r, int begin, int end,
+                      const float *corr);
+
+/* -- cpu_softmax.c ----------------------------------------------------------------------------- */
 /* Lists the keys of x.v, and takes what is not finite out of it. */
 void attn__find_wild(attn__tile *t, attn__wild_keys *wild);
 /* The scores of rows begin..end become p; corr[row]: what its o is to be multiplied by. The queue
    goes on beside them; NULL: there is none. */
 void attn__forward_rows(attn__tile *t, attn__part *r, int begin, int end,
                         const attn__wild_keys *wild, float *corr, attn__queue *queue);
-
-/* What the rows' sums are multiplied by, once their maxima are known. */
-void attn__scale_sums(const attn__tile *t, const attn__part *r, int begin, int end,
-                      const float *corr);
 
 /* -- cpu_strips.c ------------------------------------------------------------------------------ */
 /* What a part leaves to the next: a product with v that is still to be made, and whether the first
@@ -42,7 +43,8 @@ typedef struct attn__strips {
     int has_dots;
 } attn__strips;
 
-/* q of a part, and k and v of the tile, split where the plan wants it, if they are tame. */
+/* q of a part, and k and v of the tile, split where the plan wants it, if they are tame; k and v
+   straight from memory. */
 void attn__split_rows(const attn__tile *t, attn__part *r);
 void attn__split_keys(attn__tile *t);
 /* Whether the part's rows and the tile's keys fill tile registers. */

@@ -53,6 +53,19 @@ void attn__prefetch(const attn__view *view, int64_t b, int64_t h, int64_t row, i
     }
 }
 
+attn__ahead attn__ahead_of(const attn__view *view, int64_t b, int64_t h, int64_t row, int rows,
+                           int64_t askings) {
+    const int row_bytes = (int)(view->n[3] * view->st[3] * view->bytes);
+    const int at_each = rows > 0 ? (rows + ATTN__PLACES - 1) / ATTN__PLACES : 0;
+    const int64_t lines = ((int64_t)row_bytes + 63) / 64 * at_each;
+    return (attn__ahead){.at = attn__at(view, b, h, row),
+                         .apart = at_each * view->st[2] * view->bytes,
+                         .step = view->st[2] * view->bytes,
+                         .row_bytes = row_bytes,
+                         .rows = at_each,
+                         .lines = (int)((lines + askings - 1) / askings)};
+}
+
 void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,
                         int64_t row, int rows, int pairs) {
     const attn__tile_ops *const ops = t->run->plan->ops;

@@ -242,8 +242,8 @@ static void ops_transpose(float *to, const char *from, int64_t step, int cols, i
         .name = its_name, .mul = ops_mul, .mul_few = ops_mul_few,                                  \
         PAIRS(pairs, before, after, steps)                                                         \
         .transpose = ops_transpose, .finite = ops_finite, .scale = ops_scale,                      \
-        .visible = ops_visible, .softmax = ops_softmax, .softmax_rows = ops_softmax_rows,          \
-        .fold = ops_fold, .grad = ops_grad                                                         \
+        .visible = ops_visible, .settle = ops_settle, .softmax = ops_softmax,                      \
+        .softmax_rows = ops_softmax_rows, .fold = ops_fold, .grad = ops_grad                       \
     }
 
 const attn__tile_ops OPS = TABLE(OPS_NAME, ops_mul_pairs, NULL, NULL, NULL);

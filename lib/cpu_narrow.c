@@ -33,16 +33,8 @@ static int least(int a, int b) {
 
 /* Rows of k or v from local key `key` on, at most BN, to be asked for in `terms` terms. */
 static attn__ahead ahead_of(const attn__tile *t, const attn__view *view, int key, int64_t terms) {
-    const int rows = key < t->seq.nk ? least(BN, t->seq.nk - key) : 0;
-    const int row_bytes = (int)(view->n[3] * view->st[3] * view->bytes);
-    const int at_each = (rows + ATTN__PLACES - 1) / ATTN__PLACES;
-    const int64_t lines = ((int64_t)row_bytes + 63) / 64 * at_each;
-    return (attn__ahead){.at = attn__at(view, t->seq.kb, t->hk, t->seq.k_row + key),
-                         .apart = at_each * view->st[2] * view->bytes,
-                         .step = view->st[2] * view->bytes,
-                         .row_bytes = row_bytes,
-                         .rows = at_each,
-                         .lines = (int)((lines * ATTN__TERMS + terms - 1) / terms)};
+    return attn__ahead_of(view, t->seq.kb, t->hk, t->seq.k_row + key, least(BN, t->seq.nk - key),
+                          terms < ATTN__TERMS ? 1 : terms / ATTN__TERMS);
 }
 
 /* Terms of a panel's sums that a product of few rows adds one after the other, nearly; of one row

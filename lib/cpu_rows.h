@@ -43,6 +43,14 @@ static void ops_visible(int32_t *on, const int32_t *mask, const int32_t *block, 
     }
 }
 
+static void ops_settle(float *to, const float *score, float by, const int32_t *on, int n) {
+    const vf none = splat(-__builtin_inff());
+    for (int j = 0; j < n; j += VL) {
+        const vf x = load(score + j) * by;
+        store(to + j, on ? choose(load_i(on + j) != 0, x, none) : x);
+    }
+}
+
 /* Lanes j.. that count: in begin..n, on, and not -inf. */
 INLINE vi lanes_on(const int32_t *on, vf score, int j, int begin, int n) {
     const vi x = within(j, begin, n) & (score != -__builtin_inff());
@@ -156,7 +164,8 @@ static int ops_softmax(float *p, const float *score, float by, const int32_t *on
     return state;
 }
 
-/* here[ATTN__LANES] = the rows' maxima; 0 if one is not finite or `by` is unusual. */
+/* here[ATTN__LANES] = the rows' maxima, -inf where no column counts; 0 if one is infinite or NaN or
+   `by` is unusual. */
 INLINE int rows_max(float *here, const float *s, int ld, int rows, int n, const float *by) {
     int fine = 1;
     for (int i = 0; i < rows; i++, s += ld) {
@@ -179,7 +188,9 @@ INLINE int rows_max(float *here, const float *s, int ld, int rows, int n, const 
             most[e % GROUPS] = LARGER(most[e], most[e % GROUPS]);
         }
         here[i] = max_of(most);
-        fine &= by[i] == ATTN__UNIT(by[i]) && here[i] * by[i] - here[i] * by[i] == 0;
+        fine &= by[i] == ATTN__UNIT(by[i]) &&
+                (here[i] == -__builtin_inff() ? row_without_max(s, n) == ROW_EMPTY
+                                              : here[i] * by[i] - here[i] * by[i] == 0);
     }
     return fine;
 }
@@ -202,6 +213,12 @@ static int ops_softmax_rows(float *p, int p_ld, enum attn__form form, const floa
     }
     for (int i = 0; i < rows; i++, p += p_ld, s += ld) {
         const float old = m[i], top = here[i] > old ? here[i] : old;
+        if (here[i] == -__builtin_inff()) {
+            corr[i] = 1;
+            clear_row(p, form, part, n);
+            GO_ON(queue);
+            continue;
+        }
         const float more =
             form == FORM_SPLIT   ? exp_row(p, FORM_SPLIT, part, s, top, by[i], n)
             : form == FORM_PAIRS ? exp_row(p, FORM_PAIRS, 0, s, top, by[i], n)

@@ -257,7 +257,8 @@ void attn__tile_row(attn__tile *t, int i) {
         t->by = 1;
     }
     if (program->vm) {
-        wild = attn__vm_row(program->vm, t->x.vm[t->which], i, s, t->by, out) || !program->reads_s;
+        wild = attn__vm_row(program->vm, t->x.vm[t->which], i, s, t->by, t->begin, t->end, out) ||
+               !program->reads_s;
     }
     t->score = program->score >= 0 ? (const float *)out[program->score] : s;
     t->ds = program->ds >= 0 ? (const float *)out[program->ds] : NULL;

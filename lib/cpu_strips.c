@@ -17,24 +17,56 @@ enum { STRIP = 32, REGISTER_ROW = 64 /* bytes */ };
 
 /* -- What is split ----------------------------------------------------------------------------- */
 
-/* The numbers' sizes are judged by split_pairs, which takes any rows of LANES. A scale above 2^60
-   would make scores of what products lost. */
+/* The numbers' sizes are judged by split_pairs, which takes any vectors. A scale above 2^60 would
+   make scores of what products lost. */
 void attn__split_rows(const attn__tile *t, attn__part *r) {
     const attn__tile_ops *const ops = t->run->plan->ops;
     const int ldd = t->run->plan->ldd, row = 3 * ldd / 2;
-    r->tame = r->rows == BM && ops->split_pairs(r->q_split, ldd / 2 * BM, r->q, BM * ldd / LANES);
+    r->tame = r->rows == BM && ops->split_pairs(r->q_split, ldd / 2 * BM, LANES, r->q, r->q + LANES,
+                                                2 * LANES, BM * ldd / (2 * LANES));
     for (int i = 0; i < r->rows && r->tame; i++) {
         ops->split_row(r->q_split + i * row, ldd / 2, r->q + i * ldd, ldd);
         r->tame = fabsf(r->row_scale[i]) < 0x1p60f;
     }
 }
 
-void attn__split_keys(attn__tile *t) {
+/* LANES keys are transposed, in x.kt, and split while they are in the first cache. */
+static int split_k(attn__tile *t) {
     const attn__cpu_plan *const plan = t->run->plan;
-    const int64_t k = BN * plan->ldd, v = BN * plan->ldv;
-    t->tame = plan->split && t->n == BN &&
-              plan->ops->split_pairs(t->x.kt_split, k / 2, t->x.kt, k / LANES) &&
-              plan->ops->split_pairs(t->x.v_split, v / 2, t->x.v, v / LANES);
+    const int64_t panel = plan->ldd / 2 * LANES;
+    int tame = 1;
+    for (int j = 0; j < BN && tame; j += LANES) {
+        attn__load_columns(t, t->x.kt, &t->run->p->k, t->seq.kb, t->hk, t->seq.k_row + t->c0 + j,
+                           LANES, 0);
+        tame = plan->ops->split_pairs(t->x.kt_split + j / LANES * panel, BN / LANES * panel, LANES,
+                                      t->x.kt, t->x.kt + LANES, 2 * LANES, plan->ldd / 2);
+    }
+    return tame;
+}
+
+/* From where it lies, or by way of the strip. */
+static int split_v(attn__tile *t) {
+    const attn__cpu_plan *const plan = t->run->plan;
+    const attn__view *const v = &t->run->p->v;
+    const int ldv = plan->ldv;
+    int tame = 1;
+    for (int j = 0; j < BN && tame; j += 2) {
+        const int64_t row = t->seq.k_row + t->c0 + j;
+        const float *a = (const float *)attn__direct(v, t->seq.kb, t->hk, row, ATTN_F32, LANES);
+        const float *b = a ? (const float *)attn__at(v, t->seq.kb, t->hk, row + 1) : NULL;
+        if (!a) {
+            attn__load_rows(t->x.strip, v, t->seq.kb, t->hk, row, 2);
+            a = t->x.strip;
+            b = a + ldv;
+        }
+        tame = plan->ops->split_pairs(t->x.v_split + j / 2 * LANES, BN / 2 * ldv, BN / 2 * LANES, a,
+                                      b, LANES, ldv / LANES);
+    }
+    return tame;
+}
+
+void attn__split_keys(attn__tile *t) {
+    t->tame = t->run->plan->split && t->n == BN && split_k(t) && split_v(t);
 }
 
 /* -- Products ---------------------------------------------------------------------------------- */
@@ -130,10 +162,11 @@ void attn__forward_strips(attn__tile *t, attn__part *r, const attn__part *next, 
         int from, end;
         strip_columns(t, i, &from, &end);
         x->before.rows = STRIP;
+        x->before.ahead = t->next;
         if (!x->has_dots) {
             add_dots(&x->before, t, r, i, from, end);
             t->run->plan->ops->go_on(&x->before, 1);
-            x->before = (attn__queue){.rows = STRIP};
+            x->before = (attn__queue){.rows = STRIP, .ahead = t->next};
         }
         x->has_dots = i + STRIP < BM || next;
         if (i + STRIP < BM) {

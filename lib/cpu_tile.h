@@ -119,6 +119,7 @@ typedef struct attn__queue {
     int n, at;            /* products, the one at hand */
     int i, j, l;          /* its strip, panel and block at hand */
     int steps, rows, due; /* all steps, all rows; what is due at the next row */
+    attn__ahead *ahead;   /* [2]: asked for at each row, the first, then the other; or NULL */
 } attn__queue;
 
 typedef struct attn__tile_ops {
@@ -147,11 +148,12 @@ typedef struct attn__tile_ops {
     /* to[n] = the pairs (a[j], b[j]) of two rows of bf16, LANES of them in each panel; returns 1 if
        all are finite. n a multiple of LANES. */
     int (*zip)(float *to, const void *a, const void *b, int n, int64_t panel);
-    /* x[n] split, as to[part][n] of bf16; and rows of LANES two by two, as to[part][rows / 2]
-       [LANES] of pairs, which returns 1 if all are tame. `part` in floats; rows even. NULL together
-       with mul_pairs. */
+    /* x[n] split, as to[part][n] of bf16; and n times LANES pairs (a[j], b[j]), as to[part][j] of
+       LANES pairs, which returns 1 if all are tame. Each LANES follow after a step; `part` and
+       steps in floats. NULL together with mul_pairs. */
     void (*split_row)(float *to, int64_t part, const float *x, int n);
-    int (*split_pairs)(float *to, int64_t part, const float *x, int64_t rows);
+    int (*split_pairs)(float *to, int64_t part, int64_t to_step, const float *a, const float *b,
+                       int64_t step, int n);
     /* to[cols][LANES] = transpose of LANES rows that lie `step` bytes apart; cols a multiple of 4.
        bf16: the rows hold pairs of these, and to[2 cols][LANES] gets them as f32. */
     void (*transpose)(float *to, const char *from, int64_t step, int cols, int bf16,
@@ -163,6 +165,9 @@ typedef struct attn__tile_ops {
     /* on[j] = -1 where mask[j] and block[j] are not 0 and s[j] is not -inf, else 0; each may be
        NULL: so everywhere. */
     void (*visible)(int32_t *on, const int32_t *mask, const int32_t *block, const float *s, int n);
+    /* to[n] = score * by where on[j] is not 0 (NULL: everywhere), else -inf; n a multiple of
+       LANES. */
+    void (*settle)(float *to, const float *score, float by, const int32_t *on, int n);
     /* A step of the online softmax over score[n] * by. Columns begin..n count whose on[j] is not 0
        (NULL: all) and whose score is not -inf; on_out[0..n) says which (NULL: nobody asks).
        ROW_VISIBLE: m, in ATTN__UNIT(by), and l take them in, p has e^(score - m), 0 elsewhere, and
@@ -171,10 +176,11 @@ typedef struct attn__tile_ops {
     int (*softmax)(float *p, const float *score, float by, const int32_t *on, int begin, int n,
                    float *m, float *l, float *corr, int32_t *on_out);
     /* The same for up to LANES rows of s, `ld` floats apart, with a `by` each, where all columns
-       count; n a multiple of LANES. A row that is NaN sets its nan. p's rows are p_ld floats apart
-       and in the form, where there is such; of split ones, parts are p_ld / 3 apart. p may be s
-       but for those. Returns 0, having done nothing, if it is not so simple: a maximum is not
-       finite, or a `by` is not its unit. A queue goes on after each row. */
+       count but those of -inf; n a multiple of LANES. A row that is NaN sets its nan. p's rows are
+       p_ld floats apart and in the form, where there is such; of split ones, parts are p_ld / 3
+       apart. p may be s but for those. Returns 0, having done nothing, if it is not so simple: a
+       maximum is infinite, a row has no score but a NaN, or a `by` is not its unit. A queue goes on
+       after each row. */
     int (*softmax_rows)(float *p, int p_ld, enum attn__form form, const float *s, int ld, int rows,
                         int n, const float *by, float *m, float *l, float *corr, uint8_t *nan,
                         attn__queue *queue);

@@ -151,7 +151,7 @@ static void row_of(const sampler *x, int64_t row, const float *s, int n, float *
     }
     s = own;
     attn__vm_rows(x->vm, x->scratch, (int32_t)i, q_of(&x->w, i), 1);
-    attn__vm_row(x->vm, x->scratch, 0, s, 1, roots);
+    attn__vm_row(x->vm, x->scratch, 0, s, 1, 0, n, roots);
     const float *const score = roots[0];
     const int32_t *const mask = roots[1];
     for (int j = 0; j < n; j++) {

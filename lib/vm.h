@@ -6,7 +6,7 @@
        begin(env)                once per work item: what depends on b, h, lengths, parameters
          columns(k0, n)          once per key tile: what depends on k too
            rows(i0, q0, rows)    once per tile: what depends on k - q, along its diagonals
-             row(r, s, by)       once per row: the rest
+             row(r, s, by, ...)  once per row: the rest
 
    Arithmetic is f32 and i32, bit for bit attn__op32's, whatever the width and a column's place. */
 #ifndef ATTN_VM_H
@@ -30,11 +30,12 @@ void attn__vm_begin(const attn__vm *vm, void *scratch, const attn__env *env,
 void attn__vm_columns(const attn__vm *vm, void *scratch, int32_t k0, int n);
 /* The tile's first row stands at i0 and q0, the others follow one by one. */
 void attn__vm_rows(const attn__vm *vm, void *scratch, int32_t i0, int32_t q0, int rows);
-/* Row r of the tile, whose scores are s[j] * by. out[root]: n lanes of a root: float (f32), int32_t
-   (i32), int32_t 0 or 1 (bool); valid until the next call, in places of any alignment. s has room
-   for VM_WIDTH columns, and may be NULL if no root depends on it. Returns 1 if the program reads s
-   and one of its VM_WIDTH elements times `by` may be -inf. */
-int attn__vm_row(const attn__vm *vm, void *scratch, int r, const float *s, float by,
-                 const void **out);
+/* Columns begin..end of row r of the tile, whose scores are s[j] * by. out[root]: n lanes of a
+   root, of which the others hold anything: float (f32), int32_t (i32), int32_t 0 or 1 (bool); valid
+   until the next call, in places of any alignment. s has room for VM_WIDTH columns, and may be NULL
+   if no root depends on it. Returns 1 if the program reads s and an element near these columns
+   times `by` may be -inf. */
+int attn__vm_row(const attn__vm *vm, void *scratch, int r, const float *s, float by, int begin,
+                 int end, const void **out);
 
 #endif

@@ -90,16 +90,19 @@ static void do_end(ARGS) {
 }
 
 static int run_lanes(const vm_insn *chain, char *const base[VM_BASES], const float *s, float by,
-                     int n) {
+                     int begin, int end) {
     const vf zero = {0};
     const vi no = {0};
     state st; /* its `save` is not cleared: this runs once per row */
     int32_t wild[VL], any = 0;
+    begin = begin / (VECTORS * VL) * (VECTORS * VL);
     st.wild = no;
-    st.s = s;
+    st.s = s ? s + begin : NULL;
     st.by = by;
     memcpy(st.base, base, sizeof st.base);
-    for (int at = 0; at < n; at += VECTORS * VL) {
+    st.base[AT_ROW] += begin * (int)sizeof *s;
+    st.base[AT_DIAGONAL] += begin * (int)sizeof *s;
+    for (int at = begin; at < end; at += VECTORS * VL) {
         st.next = NULL;
         ((op_fn)chain->fn)(&st, chain, zero, zero, zero, zero);
         while (st.next) {

@@ -36,8 +36,9 @@ typedef struct vm_insn {
 typedef struct attn__lanes {
     const char *name; /* that of the CPU engine's table */
     int chunk;        /* lanes of a chunk */
-    /* Runs a chain over n lanes, rounded up to chunks. Returns 1 if `score` met -inf. */
-    int (*run)(const vm_insn *chain, char *const base[VM_BASES], const float *s, float by, int n);
+    /* Runs a chain over the chunks that have lanes begin..end. Returns 1 if `score` met -inf. */
+    int (*run)(const vm_insn *chain, char *const base[VM_BASES], const float *s, float by,
+               int begin, int end);
     attn__lane_fn load, store, score, pause, end; /* score: s * by comes at hand */
     /* [op][argument type][which argument is at hand]; bools and every select stand under VT_I32,
        NULL where there is no rule. */

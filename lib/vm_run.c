@@ -56,8 +56,9 @@ static void run_keys(int32_t *to, int32_t k0, int n) {
     }
 }
 
-/* The code's steps for n lanes. Returns 1 if the scores have -inf. */
-static int run(const attn__vm *vm, void *scratch, int code, int n, const float *s, float by) {
+/* The code's steps for n lanes, of which begin..end are wanted. Returns 1 if scores are -inf. */
+static int run(const attn__vm *vm, void *scratch, int code, int n, const float *s, float by,
+               int begin, int end) {
     const vm_frame *const frame = vm_frame_of(scratch);
     attn__val32 *const slot = vm_slots_of(scratch);
     const int keys = frame->k0 - (code == CODE_ROWS ? frame->rows - 1 : 0);
@@ -75,7 +76,7 @@ static int run(const attn__vm *vm, void *scratch, int code, int n, const float *
         case STEP_KEYS: run_keys(vm_at(scratch, t->to), keys, n); break;
         case STEP_LOAD: attn__vm_load(vm, scratch, t, n); break;
         case STEP_LANES:
-            wild |= vm->lanes->run(vm->insn + t->to.at, frame->base, s, by, n);
+            wild |= vm->lanes->run(vm->insn + t->to.at, frame->base, s, by, begin, end);
             break;
         }
     }
@@ -102,13 +103,13 @@ void attn__vm_begin(const attn__vm *vm, void *scratch, const attn__env *env,
     for (int i = 0; i < LEAF_COUNT; i++) {
         slot[i].i = env->leaf[i];
     }
-    run(vm, scratch, CODE_BEGIN, 0, NULL, 0);
+    run(vm, scratch, CODE_BEGIN, 0, NULL, 0, 0, 0);
 }
 
 void attn__vm_columns(const attn__vm *vm, void *scratch, int32_t k0, int n) {
     vm_frame_of(scratch)->k0 = k0;
     vm_frame_of(scratch)->n = n;
-    run(vm, scratch, CODE_COLUMNS, n, NULL, 0);
+    run(vm, scratch, CODE_COLUMNS, n, NULL, 0, 0, n);
 }
 
 static void place_row(void *scratch, int32_t i, int32_t q) {
@@ -123,15 +124,15 @@ void attn__vm_rows(const attn__vm *vm, void *scratch, int32_t i0, int32_t q0, in
     frame->rows = rows;
     place_row(scratch, i0, q0);
     place_diagonals(vm, scratch, 0);
-    run(vm, scratch, CODE_ROWS, frame->n + rows - 1, NULL, 0);
+    run(vm, scratch, CODE_ROWS, frame->n + rows - 1, NULL, 0, 0, frame->n + rows - 1);
 }
 
-int attn__vm_row(const attn__vm *vm, void *scratch, int r, const float *s, float by,
-                 const void **out) {
+int attn__vm_row(const attn__vm *vm, void *scratch, int r, const float *s, float by, int begin,
+                 int end, const void **out) {
     const vm_frame *const frame = vm_frame_of(scratch);
     place_row(scratch, frame->i0 + r, frame->q0 + r);
     place_diagonals(vm, scratch, frame->rows - 1 - r);
-    const int wild = run(vm, scratch, CODE_ROW, frame->n, s, by);
+    const int wild = run(vm, scratch, CODE_ROW, frame->n, s, by, begin, end);
     for (int e = 0; e < vm->n_out; e++) {
         out[e] = vm_at(scratch, vm->out[e]);
     }

@@ -307,10 +307,14 @@ TEST_CASE("tile: split products have f32's accuracy, and what is not tame is tol
         for (size_t i = 0; i < b.size(); i++) { // panels [n / 16][k][16]
             b[i] = static_cast<float>(noise(i + a.size()));
         }
+        const auto split = [&](const std::vector<float> &x) {
+            return ops.split_pairs(b3.data(), n * k / 2, 16, x.data(), x.data() + 16, 32,
+                                   static_cast<int>(n * k / 32));
+        };
         for (size_t i = 0; i < m; i++) {
             ops.split_row(&a3[i * k / 2 * 3], k / 2, &a[i * k], k);
         }
-        REQUIRE(ops.split_pairs(b3.data(), n * k / 2, b.data(), n * k / 16));
+        REQUIRE(split(b));
         attn__queue queue = {};
         attn__product &x = queue.product[0];
         x.c = reinterpret_cast<char *>(c.data());
@@ -340,10 +344,10 @@ TEST_CASE("tile: split products have f32's accuracy, and what is not tame is tol
         CHECK(worst < 1.2e-7); // 2^-23
         for (const float wild : {inf, -not_a_number, 1e17f, -8e-25f}) {
             b[77] = wild;
-            CHECK_FALSE(ops.split_pairs(b3.data(), n * k / 2, b.data(), n * k / 16));
+            CHECK_FALSE(split(b));
         }
         b[77] = -0.0f;
-        CHECK(ops.split_pairs(b3.data(), n * k / 2, b.data(), n * k / 16));
+        CHECK(split(b));
     }
 }
 

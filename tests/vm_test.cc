@@ -180,7 +180,7 @@ int check_op(int op, int type) {
         const int width = (int)std::min<size_t>(ATTN__VM_WIDTH, count - k0);
         attn__vm_columns(m.vm, m.scratch, (int32_t)k0, width);
         attn__vm_rows(m.vm, m.scratch, 0, 0, 1);
-        attn__vm_row(m.vm, m.scratch, 0, nullptr, 1, m.out.data());
+        attn__vm_row(m.vm, m.scratch, 0, nullptr, 1, 0, width, m.out.data());
         for (int j = 0; j < width; j++) {
             attn__val32 v[3];
             for (int i = 0; i < 3; i++) {
@@ -287,7 +287,7 @@ TEST_CASE("every table of this processor has the same bits, whichever argument i
                                      {lanes->store, {row(3), row(0)}},
                                      {lanes->end, {row(0), row(0)}}};
             char *const base[VM_BASES] = {nullptr, (char *)memory, nullptr};
-            CHECK(lanes->run(chain, base, nullptr, 1, chunk + 1) == 0);
+            CHECK(lanes->run(chain, base, nullptr, 1, 0, chunk + 1) == 0);
             for (int j = 0; j < 2 * chunk; j++) {
                 const int of = op == OP_select ? VT_BOOL : type;
                 const attn__val32 want =
@@ -320,7 +320,7 @@ TEST_CASE("a score is scaled, and -inf among them is seen in every lane") {
             for (int j = 0; j < 128; j++) {
                 s[j] = j == bad ? 3e38f : (float)j;
             }
-            CHECK(lanes->run(chain, base, s, -2, 128) == (bad >= 0));
+            CHECK(lanes->run(chain, base, s, -2, 0, 128) == (bad >= 0));
             for (int j = 0; j < 128; j++) {
                 CHECK(to[j] == s[j] * -2);
             }
@@ -358,8 +358,9 @@ TEST_CASE("random programs give what attn__op32 gives, at any width and offset")
                 for (float &one : s) {
                     one = r.below(8) ? (float)(8 * r.uniform() - 4) : edges_f[r.below(40)];
                 }
-                attn__vm_row(m.vm, m.scratch, row, s.data(), 1, m.out.data());
-                for (int j = 0; j < width; j += 1 + r.below(5)) {
+                const int begin = r.below(3) ? 0 : r.below(width);
+                attn__vm_row(m.vm, m.scratch, row, s.data(), 1, begin, width, m.out.data());
+                for (int j = begin; j < width; j += 1 + r.below(5)) {
                     env.leaf[LEAF_k] = k0 + j;
                     for (size_t n = 0; n < roots.size(); n++) {
                         const auto want =
@@ -552,7 +553,7 @@ TEST_CASE("loads: any stride, any type, outside gives 0 and touches nothing") {
         const int q0 = r.between(-5, 15), rows = r.between(1, 40), row = r.below(rows);
         attn__vm_rows(m.vm, m.scratch, 0, q0, rows);
         env.leaf[LEAF_q] = q0 + row;
-        attn__vm_row(m.vm, m.scratch, row, nullptr, 1, m.out.data());
+        attn__vm_row(m.vm, m.scratch, row, nullptr, 1, 0, width, m.out.data());
         for (int j = 0; j < width; j++) {
             env.leaf[LEAF_k] = k0 + j;
             const auto val = random_expr::eval32(&x.g, root, 0, env, bound);
