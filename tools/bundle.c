@@ -7,7 +7,7 @@
    dkdv or, of all three, fused. What the chip cannot do is left out, and said. ATTN_CLANG=clang-22
    or ATTN_NVCC=nvcc names a compiler that is a program.
 
-   Who calls it: //:bundle_sm_80 and its like. A script does the same for its own calls:
+   Who calls it: //:bundle_sm80 and its like. A script does the same for its own calls:
    docs/drivers.md, "Bundles". */
 #include <stdio.h>
 #include <stdlib.h>
