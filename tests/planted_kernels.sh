@@ -55,7 +55,7 @@ cases=(
 # shellcheck disable=SC2034
 backward=(
     'dir=bwd dtype=bf16 H=4 HK=2 NQ=70 NK=150 D=64 seed=2 variant="@causal"'
-    'dir=bwd H=2 NQ=40 NK=90 D=24 seed=4 dropout=0.3 dseed=7 sink=1 dlse=1'
+    'dir=bwd H=2 NQ=40 NK=90 D=24 seed=4 dropout=0.3 dseed=7 k0=5 tk=99 sink=1 dlse=1'
     'dir=bwd dtype=f16 B=3 D=40 DV=24 packed=both qlens=5,170,60 klens=9,90,64 variant="@softcap 5"'
     'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=q'
     'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=k'
@@ -186,6 +186,7 @@ plant back-steps-of-heads core/range.h 's/i0 = n % steps \* ATTN_BN/i0 = n \/ st
 plant back-no-delta core/grad.h 's/ - stats->c)/)/'
 plant back-no-derivative core/grad.h 's/t.g \*= attn_score_by_s/(void)attn_score_by_s/'
 plant back-dropped-counts core/grad.h 's/there && t.w != 0 ? t.p \* t.w : 0/there ? t.p : 0/'
+plant back-dropout-shard core/dropout.h 's/kept >> e & 1 ? \*x/kept >> (e ^ 1) \& 1 ? *x/'
 plant back-other-draw core/dropout.h \
     's/(u32)dropout_keeps(p, &draw, k) << r/(u32)dropout_keeps(p, \&draw, k + 1) << r/'
 plant back-row-of-sequence core/grad.h 's/ h, w->seq.q_row + i)/ h, i)/'

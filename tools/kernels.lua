@@ -125,8 +125,8 @@ local nvdisasm = os.getenv 'NVDISASM' or has 'nvdisasm' and 'nvdisasm' or
 nvdisasm = has(nvdisasm) and nvdisasm or nil
 
 local function compile_sm(target, defines)
-    local ok, out = run('nvcc -x cu -std=c++17 -cubin -arch=%s -O3 -fmad=false -Xptxas -v ' ..
-        '-Ihip_kernels -I%s %s hip_kernels/%s -o %s/k.cubin', target, folder, defines,
+    local ok, out = run('timeout 300 nvcc -x cu -std=c++17 -cubin -arch=%s -O3 -fmad=false ' ..
+        '-Xptxas -v -Ihip_kernels -I%s %s hip_kernels/%s -o %s/k.cubin', target, folder, defines,
         entry_of(defines), folder)
     local spilled = out:match '(%d+) bytes spill stores'
     local read, code

@@ -35,8 +35,10 @@ DEV attn_draw philox(u64 key, u32 c0, u32 c1, u32 c2, u32 c3) {
     return draw;
 }
 
+/* Two words: with one of 64 bits NVRTC 13.0 takes more than five minutes for a kernel. */
 DEV u64 dropout_seed(const attn_params *p) {
-    return p->seed_at ? load_u64(p->seed_at) : p->seed;
+    const u64 at = p->seed_at;
+    return at ? load_u32(at) | (u64)load_u32(at + 4) << 32 : p->seed;
 }
 
 /* The call that serves global key k of a row. */
@@ -80,16 +82,30 @@ DEV u32 dropout_keys(const attn_params *p, const attn_item *w, const attn_row *r
 /* Keys of a group that a step has. */
 enum { DROP_KEYS = ATTN_BN < 32 ? ATTN_BN : 32 };
 
+/* Of keys that do not begin at a multiple of 32: a draw for each pair, of a group at a time. The
+   loops stay loops: unrolled, they would be most of the kernel's text. */
+DEV void dropout_shard(const attn_params *p, const attn_item *w, u64 seed, i32 k0, tile_s *s) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const attn_row row = score_lane_row(p, w, r);
+        UNROLL for (int g = 0; g < ATTN_BN / DROP_KEYS; g++) {
+            u32 kept = 0;
+            ROLLED for (int e = 0; e < TILE_COLS(DROP_KEYS); e++) {
+                const i32 k = k0 + g * DROP_KEYS + tile_col(e);
+                kept |= (u32)dropout_pair(p, w, &row, seed, k) << e;
+            }
+            UNROLL for (int e = 0; e < TILE_COLS(DROP_KEYS); e++) {
+                float *const x = &s->x[r][g * TILE_COLS(DROP_KEYS) + e];
+                *x = kept >> e & 1 ? *x : 0;
+            }
+        }
+    }
+}
+
 /* p of dropped pairs becomes 0; the factor of kept ones is the epilogue's. */
 DEV void dropout_tile(const attn_params *p, const attn_item *w, u64 seed, i32 k0, tile_s *s) {
     const int at = DROP_KEYS < 32 ? k0 % 32 : 0;
     if (p->k0 % 32) {
-        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            const attn_row row = score_lane_row(p, w, r);
-            UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-                s->x[r][c] = dropout_pair(p, w, &row, seed, k0 + tile_col(c)) ? s->x[r][c] : 0;
-            }
-        }
+        dropout_shard(p, w, seed, k0, s);
         return;
     }
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {

@@ -311,6 +311,7 @@ const listed suite_list[] = {
                     "D=16 dropout=0.3 sink=1 variant=\"s * (1 + 0.1 * h / nh)\""},
     {"dropout", "check=dropout dir=bwd B=2 H=3 NQ=33 NK=97 D=16 dropout=0.5 dseed=-7 offset=3 b0=2 "
                 "tb=9 h0=4 th=8 i0=5 tq=90 k0=32 tk=200"},
+    {"dropout-keys-odd", "dir=bwd H=2 NQ=70 NK=133 D=16 dropout=0.4 dseed=3 k0=37 tk=400"},
     {"dropout-edges-a", "dir=bwd NQ=40 NK=40 D=8 dropout=1e-9 dseed=5"},
     {"dropout-edges-b", "dir=bwd NQ=40 NK=40 D=8 dropout=0.999999 dseed=5"},
     {"dropout-seed-at", "dir=bwd H=2 NQ=40 NK=70 D=8 dropout=0.3 dseed=77 seedat=1"},
