@@ -5,12 +5,16 @@
    first of these that is here, those of the driver's CUDA or older before newer ones, whose code
    it would not load:
 
-       libnvrtc.so.13  libnvrtc.so.12  libnvrtc.so.11.2  libnvrtc.so;  /usr/local/cuda/lib64, too */
+       libnvrtc.so.13  libnvrtc.so.12  libnvrtc.so.11.2  libnvrtc.so;  /usr/local/cuda/lib64, too
+
+   Opening it takes 8 ms. A key wants its version alone, which a note in the cache tells while
+   nothing has changed by which it is found. */
 #include "jit_rtc.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Two views of the library, for a chip's code and for PTX. */
 static attn__rtc rtc = {.name = "NVRTC"}, ptx = {.name = "NVRTC"};
@@ -30,18 +34,19 @@ static const attn__rtc_entry entries_ptx[ATTN__RTC_ENTRIES] = ENTRIES(ptx, "PTX"
 static const char *const options[] = {"--std=c++17", "-default-device", "-fmad=false",
                                       "-ftz=false",  "-prec-div=true",  NULL};
 
+static const struct {
+    const char *path;
+    int major; /* 0: any */
+} places[] = {{"libnvrtc.so.13", 13},   {"/usr/local/cuda/lib64/libnvrtc.so.13", 13},
+              {"libnvrtc.so.12", 12},   {"/usr/local/cuda/lib64/libnvrtc.so.12", 12},
+              {"libnvrtc.so.11.2", 11}, {"libnvrtc.so", 0}};
+enum { PLACES = sizeof places / sizeof places[0] };
+
 static int load(const char *path) {
     return attn__rtc_load(&rtc, path, entries) && attn__rtc_load(&ptx, path, entries_ptx);
 }
 
 static void find(void) {
-    static const struct {
-        const char *path;
-        int major; /* 0: any */
-    } places[] = {{"libnvrtc.so.13", 13},   {"/usr/local/cuda/lib64/libnvrtc.so.13", 13},
-                  {"libnvrtc.so.12", 12},   {"/usr/local/cuda/lib64/libnvrtc.so.12", 12},
-                  {"libnvrtc.so.11.2", 11}, {"libnvrtc.so", 0}};
-    const int n = (int)(sizeof places / sizeof places[0]);
     const char *const named = getenv("ATTN_NVRTC");
     const int driver = attn__cuda_version() / 1000;
     if (named && *named) {
@@ -49,7 +54,7 @@ static void find(void) {
         return;
     }
     for (int newer = 0; newer < 2; newer++) {
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < PLACES; i++) {
             if ((driver != 0 && places[i].major > driver) == newer && load(places[i].path)) {
                 return;
             }
@@ -59,10 +64,43 @@ static void find(void) {
              "no libnvrtc.so of CUDA 11.2 to 13 was found; ATTN_NVRTC may name one");
 }
 
-static int nvrtc_identity(const attn__target *target, char *text, size_t capacity) {
-    pthread_once(&once, find);
-    return attn__rtc_identity(&rtc, target, options, text, capacity);
+/* -- Which version ----------------------------------------------------------------------------- */
+
+static attn__rtc known = {.name = "NVRTC"}; /* its version, and no functions */
+static pthread_once_t once_known = PTHREAD_ONCE_INIT;
+
+/* What `find` and the loader go by. */
+static void describe(char *text, size_t capacity) {
+    const char *const named = getenv("ATTN_NVRTC"), *const folders = getenv("LD_LIBRARY_PATH");
+    size_t at = (size_t)snprintf(text, capacity, "%s %s %d ", named ? named : "",
+                                 folders ? folders : "", attn__cuda_version());
+    for (int i = -1; i < PLACES && at < capacity; i++) {
+        const char *const path = i < 0 ? "/etc/ld.so.cache" : places[i].path;
+        if (path[0] == '/') {
+            attn__rtc_stamp(path, text + at, capacity - at);
+            at += strlen(text + at);
+        }
+    }
 }
+
+static void know(void) {
+    char about[8192];
+    describe(about, sizeof about);
+    if (!attn__rtc_recall(&known, about)) {
+        pthread_once(&once, find);
+        known = rtc;
+        if (!known.missing[0]) {
+            attn__rtc_remember(&known, about);
+        }
+    }
+}
+
+static int nvrtc_identity(const attn__target *target, char *text, size_t capacity) {
+    pthread_once(&once_known, know);
+    return attn__rtc_identity(&known, target, options, text, capacity);
+}
+
+/* -- Compiling --------------------------------------------------------------------------------- */
 
 static int compile(const attn__rtc *view, const attn__job *job, void **code, size_t *bytes) {
     char arch[48];

@@ -1,12 +1,14 @@
 /* jit_rtc.c: kernel text -> code object by a compiler that is a library; see jit_rtc.h. */
+#define _GNU_SOURCE
 #include "jit_rtc.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { MOST_LOG = 3000 };
+enum { MOST_LOG = 3000, STAMP = 96, NOTE = 4096 };
 
 int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entry) {
     void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -29,6 +31,70 @@ int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entr
     rtc->missing[0] = 0;
     return 1;
 }
+
+/* -- Its version without opening it ------------------------------------------------------------ */
+
+void attn__rtc_stamp(const char *path, char *text, size_t capacity) {
+    struct stat s;
+    if (stat(path, &s) != 0) {
+        snprintf(text, capacity, "- ");
+        return;
+    }
+    snprintf(text, capacity, "%lld.%09ld %llu %lld ", (long long)s.st_mtim.tv_sec,
+             s.st_mtim.tv_nsec, (unsigned long long)s.st_ino, (long long)s.st_size);
+}
+
+static void note_key(const attn__rtc *rtc, const char *about, char key[ATTN__KEY]) {
+    const char *const texts[] = {"note of a compiler", attn_version(), rtc->name, about};
+    attn__sha256 sum;
+    attn__sha256_begin(&sum);
+    for (int i = 0; i < 4; i++) {
+        attn__sha256_add(&sum, texts[i], strlen(texts[i]) + 1);
+    }
+    attn__sha256_hex(&sum, key);
+}
+
+/* A note: "13 0 STAMP PATH". */
+void attn__rtc_remember(const attn__rtc *rtc, const char *about) {
+    char key[ATTN__KEY], stamp[STAMP], note[NOTE];
+    Dl_info at;
+    void *inside;
+    memcpy(&inside, &rtc->version, sizeof inside);
+    if (!dladdr(inside, &at) || at.dli_fname[0] != '/') {
+        return;
+    }
+    attn__rtc_stamp(at.dli_fname, stamp, sizeof stamp);
+    const int n = snprintf(note, sizeof note, "%d %d %s%s", rtc->major, rtc->minor, stamp,
+                           at.dli_fname);
+    if (stamp[0] != '-' && n < (int)sizeof note) {
+        note_key(rtc, about, key);
+        attn__cache_write(key, note, (size_t)n + 1);
+    }
+}
+
+int attn__rtc_recall(attn__rtc *rtc, const char *about) {
+    char key[ATTN__KEY], stamp[STAMP];
+    int major, minor, at = 0, found = 0;
+    void *note = NULL;
+    size_t bytes;
+    note_key(rtc, about, key);
+    if (attn__cache_read(key, &note, &bytes) && bytes > 0 && ((char *)note)[bytes - 1] == 0 &&
+        sscanf(note, "%d %d %n", &major, &minor, &at) == 2) {
+        const char *const was = (char *)note + at, *const path = strchr(was, '/');
+        attn__rtc_stamp(path ? path : "", stamp, sizeof stamp);
+        found = path && strlen(stamp) == (size_t)(path - was) &&
+                strncmp(stamp, was, strlen(stamp)) == 0;
+    }
+    if (found) {
+        rtc->major = major;
+        rtc->minor = minor;
+        rtc->missing[0] = 0;
+    }
+    free(note);
+    return found;
+}
+
+/* -- Compiling --------------------------------------------------------------------------------- */
 
 int attn__rtc_here(const attn__rtc *rtc) {
     return rtc->missing[0] ? attn__fail(ATTN_DEVICE, "device", "the compiler %s is missing: %s",

@@ -30,6 +30,13 @@ typedef struct attn__rtc_entry {
 enum { ATTN__RTC_ENTRIES = 9, ATTN__RTC_OPTIONS = 12 };
 /* 1: found. 0: `missing` says why not. */
 int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entry);
+/* Notes in the cache which version the opened library has and where it lies, so that a process
+   whose kernels are all cached need not open it. `about` says by what it was looked for. */
+void attn__rtc_remember(const attn__rtc *rtc, const char *about);
+/* 1: such a note has been found, and the library lies there as it did; rtc's version is known. */
+int attn__rtc_recall(attn__rtc *rtc, const char *about);
+/* "mtime inode size " of a file, of its last target; "- " where there is none. */
+void attn__rtc_stamp(const char *path, char *text, size_t capacity);
 /* Refuses where it is missing. */
 int attn__rtc_here(const attn__rtc *rtc);
 /* "nvrtc 13.0 sm_90a" and the options. */

@@ -1,16 +1,19 @@
 // rtc_test.cc: the compilers that are libraries, NVRTC and hipRTC, where they are here: no GPU is
 // needed. The kernels themselves are compiled for both of NVIDIA's chips.
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 
 extern "C" {
-#include "jit.h"
+#include "jit_rtc.h"
 }
 
 namespace {
@@ -139,13 +142,13 @@ TEST_CASE("which compilers are here", "[.names]") {
     is_here(&attn__hiprtc, "gfx90a", &name);
 }
 
-TEST_CASE("a compiler that is missing is named with what was looked for") {
+// What a process of this program prints that runs one of its hidden cases.
+std::string other_process(const std::string &environment, const std::string &name) {
     char self[512], line[512];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     REQUIRE(length > 0);
     self[length] = 0;
-    const std::string command = "ATTN_NVRTC=/nowhere/a.so ATTN_HIPRTC=/nowhere/b.so '" +
-                                std::string(self) + "' 'which compilers are here'";
+    const std::string command = environment + " '" + std::string(self) + "' '" + name + "'";
     std::string text;
     FILE *const f = popen(command.c_str(), "r");
     REQUIRE(f != nullptr);
@@ -153,7 +156,85 @@ TEST_CASE("a compiler that is missing is named with what was looked for") {
         text += line;
     }
     pclose(f);
+    return text;
+}
+
+std::string new_folder() {
+    char path[] = "/tmp/attn_rtc_XXXXXX";
+    REQUIRE(mkdtemp(path) != nullptr);
+    return path;
+}
+
+TEST_CASE("a compiler that is missing is named with what was looked for") {
+    const std::string text = other_process("ATTN_NVRTC=/nowhere/a.so ATTN_HIPRTC=/nowhere/b.so",
+                                           "which compilers are here");
     INFO(text);
     CHECK(text.find("NVRTC is missing: /nowhere/a.so") != std::string::npos);
     CHECK(text.find("hipRTC is missing: /nowhere/b.so") != std::string::npos);
+}
+
+TEST_CASE("which NVRTC is here and whether it was opened", "[.opened]") {
+    std::string name;
+    if (is_here(&attn__nvrtc, "sm_80", &name)) {
+        std::ifstream maps("/proc/self/maps");
+        const std::string all{std::istreambuf_iterator<char>(maps), {}};
+        std::printf("<%s> %s\n", name.c_str(),
+                    all.find("libnvrtc") == std::string::npos ? "noted" : "opened");
+    }
+}
+
+TEST_CASE("a process whose kernels are cached does not open NVRTC") {
+    const std::string folder = new_folder(), cache = "ATTN_CACHE='" + folder + "'";
+    const std::string name = "which NVRTC*", first = other_process(cache, name);
+    if (first.find('<') == std::string::npos) {
+        std::printf("skipped: no NVRTC\n");
+    } else {
+        const size_t at = first.find("<");
+        const std::string version = first.substr(at, first.find(">") - at);
+        CHECK(first.find("> opened") != std::string::npos);
+        const std::string second = other_process(cache, name);
+        CHECK(second.find("> noted") != std::string::npos);
+        CHECK(second.find(version) != std::string::npos);
+        // The loader may find another one; and without a cache there is no note.
+        CHECK(other_process("LD_LIBRARY_PATH=/nowhere:$LD_LIBRARY_PATH " + cache, name)
+                  .find("> opened") != std::string::npos);
+        CHECK(other_process("ATTN_CACHE=none", name).find("> opened") != std::string::npos);
+    }
+    std::system(("rm -rf '" + folder + "'").c_str());
+}
+
+TEST_CASE("a note of a compiler counts while its file is what it was") {
+    const std::string folder = new_folder(), path = folder + "/libthirteen.so";
+    const std::string cc = "echo 'int version(int *a, int *b) { *a = 13; *b = 1; return 0; }' | "
+                           "cc -shared -fPIC -x c - -o " + path;
+    if (std::system(cc.c_str()) != 0) {
+        std::printf("skipped: no cc\n");
+        return;
+    }
+    const char *const was = getenv("ATTN_CACHE");
+    const std::string before = was ? was : "";
+    setenv("ATTN_CACHE", (folder + "/cache").c_str(), 1);
+    void *const library = dlopen(path.c_str(), RTLD_NOW);
+    REQUIRE(library != nullptr);
+    attn__rtc opened = {}, known = {};
+    opened.name = known.name = "THIRTEEN";
+    opened.major = 13;
+    opened.minor = 1;
+    void *const f = dlsym(library, "version");
+    std::memcpy(&opened.version, &f, sizeof f);
+    CHECK(attn__rtc_recall(&known, "here") == 0);
+    attn__rtc_remember(&opened, "here");
+    CHECK(attn__rtc_recall(&known, "there") == 0);
+    REQUIRE(attn__rtc_recall(&known, "here") == 1);
+    CHECK(known.major == 13);
+    CHECK(known.minor == 1);
+    std::ofstream(path, std::ios::app) << "more";
+    CHECK(attn__rtc_recall(&known, "here") == 0);
+    attn__rtc_remember(&opened, "here");
+    CHECK(attn__rtc_recall(&known, "here") == 1);
+    std::remove(path.c_str());
+    CHECK(attn__rtc_recall(&known, "here") == 0);
+    dlclose(library);
+    was ? setenv("ATTN_CACHE", before.c_str(), 1) : unsetenv("ATTN_CACHE");
+    std::system(("rm -rf '" + folder + "'").c_str());
 }
