@@ -92,8 +92,21 @@ static void ops_narrow(float *to, const float *x, int n) {
 
 static int ops_zip(float *to, const void *a, const void *b, int n, int64_t panel) {
     const __m512i top = _mm512_set1_epi16(0x7f80);
+    const __m512i join = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
+                                          8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32,
+                                          0);
+    const __m512i join2 = _mm512_add_epi16(join, _mm512_set1_epi16(16));
     __mmask32 bad = 0;
-    for (int j = 0; j < n; j += 16, to += panel) {
+    int j = 0;
+    for (; j + 32 <= n; j += 32, to += 2 * panel) {
+        const __m512i x = _mm512_loadu_si512((const char *)a + 2 * j);
+        const __m512i y = _mm512_loadu_si512((const char *)b + 2 * j);
+        bad |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, top), top);
+        bad |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(y, top), top);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi16(x, join, y));
+        _mm512_storeu_si512(to + panel, _mm512_permutex2var_epi16(x, join2, y));
+    }
+    for (; j < n; j += 16, to += panel) {
         const __m256i *const x = (const __m256i *)((const char *)a + 2 * j);
         const __m256i *const y = (const __m256i *)((const char *)b + 2 * j);
         const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x));
@@ -119,7 +132,7 @@ static int ops_zip(float *to, const void *a, const void *b, int n, int64_t panel
 #include "cpu_loops.h"
 
 const attn__tile_ops attn__ops_amx = TABLE("amx", attn__mul_amx, attn__begin_amx, attn__end_amx,
-                                           attn__go_on_amx);
+                                           attn__go_on_amx, attn__dots_amx);
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -127,9 +127,7 @@ static int panels_of_pairs(attn__tile *t, float *to, const attn__view *view, int
         two_rows(t, view, b, h, row + 2 * j, rows - 2 * j < 2 ? 1 : 2, two);
         finite &= t->run->plan->ops->zip(to + j * ATTN__LANES, two[0], two[1], ld,
                                          (int64_t)twos * ATTN__LANES);
-        if (2 * j % ATTN__TERMS == 0) {
-            attn__ask(&t->ahead, ld / ATTN__LANES);
-        }
+        attn__ask(&t->ahead, 1);
     }
     return finite;
 }

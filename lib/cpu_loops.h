@@ -230,20 +230,20 @@ static void ops_transpose(float *to, const char *from, int64_t step, int cols, i
 
 /* The table; pairs: its product of pairs of bf16, and what goes before and after. */
 #ifdef DOT2
-#define PAIRS(pairs, before, after, steps)                                                         \
-    .mul_pairs = (pairs), .go_on = (steps), .begin = (before), .end = (after),                     \
+#define PAIRS(pairs, before, after, steps, dots_of)                                                \
+    .mul_pairs = (pairs), .go_on = (steps), .dots = (dots_of), .begin = (before), .end = (after),  \
     .narrow = ops_narrow, .zip = ops_zip, .split_row = ops_split_row,                              \
     .split_pairs = ops_split_pairs,
 #else
-#define PAIRS(pairs, before, after, steps)
+#define PAIRS(pairs, before, after, steps, dots_of)
 #endif
-#define TABLE(its_name, pairs, before, after, steps)                                               \
+#define TABLE(its_name, pairs, before, after, steps, dots_of)                                      \
     {                                                                                              \
         .name = its_name, .mul = ops_mul, .mul_few = ops_mul_few,                                  \
-        PAIRS(pairs, before, after, steps)                                                         \
+        PAIRS(pairs, before, after, steps, dots_of)                                                \
         .transpose = ops_transpose, .finite = ops_finite, .scale = ops_scale,                      \
         .visible = ops_visible, .settle = ops_settle, .softmax = ops_softmax,                      \
         .softmax_rows = ops_softmax_rows, .fold = ops_fold, .grad = ops_grad                       \
     }
 
-const attn__tile_ops OPS = TABLE(OPS_NAME, ops_mul_pairs, NULL, NULL, NULL);
+const attn__tile_ops OPS = TABLE(OPS_NAME, ops_mul_pairs, NULL, NULL, NULL, NULL);

@@ -8,7 +8,9 @@
                              |row|        multiplied at once; then softmax of each part's rows; then
                              |row|        32 rows of v at a time, as they lie
 
-   While k is multiplied v is asked for, and while v is, the next tile's k. The sums are those of
+   With tile registers rows of bf16 k are a left factor as they lie, and their sums are transposed.
+   While k is multiplied v is asked for, and while v is, the next tile's k, a few lines at a time.
+   The sums are those of
    any other tile, bit for bit: an element's terms are added in order of the keys, from zero.
 
    Whether v is finite shows in the sums: 0 * NaN and 0 * infinity are NaN. Then the tile is done
@@ -43,11 +45,30 @@ static int64_t terms_of(int rows, int columns, int k) {
     return (int64_t)columns / LANES * ((rows + 5) / 6) * k;
 }
 
+/* The scores from k where it lies; 0 if that is not possible. */
+static int scores_in_place(attn__tile *t, const narrow *x) {
+    const attn__problem *const p = t->run->p;
+    const attn__cpu_plan *const plan = t->run->plan;
+    const int ld = plan->ldd / 2;
+    const char *const k =
+        attn__direct(&p->k, t->seq.kb, t->hk, t->seq.k_row + t->c0, ATTN_BF16, 2 * LANES);
+    if (!plan->pairs || !plan->ops->dots || !k || t->n % LANES) {
+        return 0;
+    }
+    t->ahead = ahead_of(t, &p->v, t->c0, (int64_t)t->n * ld / (LANES * LANES) * ATTN__TERMS);
+    plan->ops->dots(t->x.s + x->at * LDS, LDS, (attn__left){t->x.q + x->at * ld, ld, 1}, k,
+                    p->k.st[2] * p->k.bytes, x->rows, t->n, ld, &t->ahead);
+    return 1;
+}
+
 static void all_scores(attn__tile *t, const narrow *x) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
     const int two = plan->pairs ? 2 : 1, ld = plan->ldd / two, D = (int)(p->D + two - 1) / two;
     const int step = plan->pairs ? BN : K_STEP; /* pairs: a product takes long to begin */
+    if (scores_in_place(t, x)) {
+        return;
+    }
     t->ahead = ahead_of(t, &p->v, t->c0,
                         terms_of(1, BN, D) + (plan->pairs ? 0 : terms_of(x->rows, BN, D)));
     for (int j = 0; j < t->n; j += step) {
@@ -154,7 +175,9 @@ void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const i
     keep(t, &x, 0);
     all_scores(t, &x);
     all_rows(t, &x, c0, next, class_, &wild);
-    t->ahead = ahead_of(t, &p->k, t->c0 + BN, terms_of(plan->pairs ? 1 : x.rows, plan->ldv, t->n));
+    t->ahead = ahead_of(t, &p->k, t->c0 + BN,
+                        plan->pairs ? (int64_t)t->n / 2 * ATTN__TERMS
+                                    : terms_of(x.rows, plan->ldv, t->n));
     const int in_place = sum_in_place(t, &x);
     if (in_place && plan->ops->finite(t->x.sum, (int64_t)x.rows * plan->ldv)) {
         plan->ops->fold(scaled_sums(t, &x), 1, t->x.sum, 1, x.rows * plan->ldv);

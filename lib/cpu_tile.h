@@ -139,6 +139,12 @@ typedef struct attn__tile_ops {
     /* The queue's steps that are due after one more row; all: all that are left. NULL where a
        product keeps the processor from other work. */
     void (*go_on)(attn__queue *queue, int all);
+    /* to[m][n] = dot products of rows of a, of pairs, and of n rows of bf16 that lie `step` bytes
+       apart, the same bits as mul_pairs makes of these transposed; k pairs, n and k multiples of
+       LANES. It asks for memory with every LANES pairs of LANES rows. NULL where transposing is no
+       slower. */
+    void (*dots)(float *to, int ld, attn__left a, const char *b, int64_t step, int m, int n, int k,
+                 attn__ahead *ahead);
     /* What a thread does before its first mul_pairs and after its last; NULL: nothing. */
     void (*begin)(void);
     void (*end)(void);
@@ -206,12 +212,14 @@ extern const attn__tile_ops attn__ops_avx2, attn__ops_avx512, attn__ops_bf16, at
 /* -- cpu_amx.c --------------------------------------------------------------------------------- */
 /* Whether this process may use AMX: asks the system for it. */
 int attn__has_amx(void);
-/* A table's begin, end, mul_pairs and go_on. */
+/* A table's begin, end, mul_pairs, go_on and dots. */
 void attn__begin_amx(void);
 void attn__end_amx(void);
 void attn__mul_amx(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                    enum attn__mul how);
 void attn__go_on_amx(attn__queue *queue, int all);
+void attn__dots_amx(float *to, int ld, attn__left a, const char *b, int64_t step, int m, int n,
+                    int k, attn__ahead *ahead);
 #endif
 
 #endif

@@ -209,6 +209,15 @@ std::vector<float> noise_of_bf16(size_t n, uint64_t seed) {
     return x;
 }
 
+// Two numbers as bf16 in a float's place.
+float pair_of(double first, double second) {
+    const uint16_t two[] = {attn__f32_to_bf16(static_cast<float>(first)),
+                            attn__f32_to_bf16(static_cast<float>(second))};
+    float x;
+    memcpy(&x, two, sizeof x);
+    return x;
+}
+
 // Rows of n numbers as bf16, in half as many places.
 std::vector<float> narrowed(const attn__tile_ops &ops, const std::vector<float> &x, int n) {
     std::vector<float> to(x.size() / 2);
@@ -348,6 +357,43 @@ TEST_CASE("tile: split products have f32's accuracy, and what is not tame is tol
         }
         b[77] = -0.0f;
         CHECK(split(b));
+    }
+}
+
+TEST_CASE("tile: dots of rows where they lie have the bits of their transpose's product") {
+    for (int table = 0; attn__tile_ops_at(table); table++) {
+        const attn__tile_ops &ops = *attn__tile_ops_at(table);
+        if (!ops.dots) {
+            continue;
+        }
+        CAPTURE(ops.name);
+        const int n = 112, most = 33, step = 3 * 64 + 2; // bytes from row to row: any number
+        for (const int k : {16, 48}) {                   // pairs
+            std::vector<char> b(static_cast<size_t>(n * step));
+            std::vector<float> a(static_cast<size_t>(most * k)), bt(static_cast<size_t>(n * k));
+            for (size_t i = 0; i < a.size(); i++) {
+                a[i] = pair_of(noise(2 * i), noise(2 * i + 1));
+            }
+            for (int j = 0; j < n; j++) {
+                for (int l = 0; l < k; l++) {
+                    const size_t at = static_cast<size_t>(j * k + l) + 9999;
+                    const float x = pair_of(noise(2 * at), noise(2 * at + 1));
+                    memcpy(&b[static_cast<size_t>(j * step + l * 4)], &x, sizeof x);
+                    bt[static_cast<size_t>((j / 16 * k + l) * 16 + j % 16)] = x;
+                }
+            }
+            ops.begin();
+            for (const int m : {1, 4, 16, 17, most}) {
+                CAPTURE(k, m);
+                std::vector<float> x(static_cast<size_t>(m * n)), y(x.size(), 7);
+                attn__ahead none = {};
+                ops.mul_pairs(x.data(), n, {a.data(), k, 1}, {bt.data(), 16, k * 16}, m, n, k,
+                              MUL_SET);
+                ops.dots(y.data(), n, {a.data(), k, 1}, b.data(), step, m, n, k, &none);
+                CHECK(memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0);
+            }
+            ops.end();
+        }
     }
 }
 
