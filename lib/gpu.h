@@ -99,6 +99,7 @@ typedef struct attn__target {
     int shared;           /* bytes of shared memory a block may have */
     const struct attn__tile_row *tiles; /* target.h: of forward */
     const struct attn__tile_row *producer; /* forward's of that schedule; NULL: there is none */
+    const struct attn__tile_row *few;      /* the same of few rows with a mask */
     const struct attn__tile_row *plain;    /* the same where nothing is asked but q.k and p.v */
     const struct attn__grad_row *grads; /* of backward */
 } attn__target;
@@ -118,10 +119,14 @@ typedef struct attn__tile_row attn__tile_row;
 /* Chosen by element type (attn_type), compiled head sizes, and rows that share K and V. */
 attn__tile_size attn__target_tile(const attn__target *target, int type, int d, int dv,
                                   int64_t rows);
-/* The same of the producer schedule; bn 0: the chip does not have it for them. plain: scores are
-   products, and all of them are visible. */
+/* The same of the producer schedule; bn 0: the chip does not have it for them. */
+enum attn__tile_kind {
+    ATTN__TILE_ANY,
+    ATTN__TILE_FEW,  /* and masked */
+    ATTN__TILE_PLAIN /* scores are products, and all of them are visible */
+};
 attn__tile_size attn__target_producer(const attn__target *target, int type, int d, int dv,
-                                      int64_t rows, int plain);
+                                      int64_t rows, enum attn__tile_kind kind);
 /* The next smaller tile of at least so many keys a step, for a variant that would spill; 0: there
    is none. */
 int attn__tile_smaller(attn__tile_size *tile, int least);

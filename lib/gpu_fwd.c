@@ -14,10 +14,23 @@
 enum { FORWARD, COMBINE, CLEAR };
 
 /* A split has so many steps of keys at least; heads are packed into so many rows at most, which are
-   counted in 32 bits; sequences with so many rows have a tile for plain attention. */
+   counted in 32 bits; sequences with so many rows have a tile for plain attention, those with fewer
+   one for masks. */
 enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, PLAIN_ROWS = 2048 };
 
 /* -- How the work is cut ----------------------------------------------------------------------- */
+
+/* Which tiles of the producer schedule suit. Rows that shall not depend on how many there are have
+   the same for all. */
+static enum attn__tile_kind kind_of(const attn__problem *p, int64_t rows) {
+    if (p->block_m > 0 || p->flags & ATTN_BATCH_INVARIANT) {
+        return ATTN__TILE_ANY;
+    }
+    if (attn__has_mask(p->variant)) {
+        return rows < PLAIN_ROWS ? ATTN__TILE_FEW : ATTN__TILE_ANY;
+    }
+    return attn__has_score(p->variant) || p->NQ < PLAIN_ROWS ? ATTN__TILE_ANY : ATTN__TILE_PLAIN;
+}
 
 /* Of what a plan wants, the tile: that of the producer schedule where the chip has it, unless the
    environment variable ATTN_SCHEDULE says multistage. */
@@ -27,10 +40,8 @@ static void choose_tile(const attn__problem *p, const attn__target *target, int6
     const char *const schedule = getenv("ATTN_SCHEDULE");
     /* Steps with one scale, steps of whole groups of dropout: core/score.h, core/dropout.h. */
     const int even = p->drop_threshold > 0 || p->q_scale.type || p->k_scale.type || p->v_scale.type;
-    const int plain = !even && p->block_m == 0 && p->NQ >= PLAIN_ROWS &&
-                      !(p->flags & ATTN_BATCH_INVARIANT) && !attn__has_score(p->variant) &&
-                      !attn__has_mask(p->variant);
-    attn__tile_size tile = attn__target_producer(target, p->q.type, d, dv, rows, plain);
+    attn__tile_size tile = attn__target_producer(target, p->q.type, d, dv, rows,
+                                                 even ? ATTN__TILE_ANY : kind_of(p, rows));
     while (even && tile.bn & (tile.bn - 1)) {
         attn__tile_smaller(&tile, ATTN__LEAST_KEYS);
     }

@@ -97,6 +97,7 @@ static void fill_numbers(attn_params *a, const attn__problem *p) {
     a->hk = (i32)p->hk;
     a->batch = (i32)p->batch;
     a->scale = (float)p->scale;
+    a->factor = (float)((double)a->scale * 1.4426950408889634);
     a->seed = p->seed;
     a->seed_at = (u64)(uintptr_t)p->seed_at;
     a->drop_threshold = p->drop_threshold;

@@ -5,7 +5,7 @@
 
        #include "core/interval.h"
        DEV float read_0(const attn_params *p, i32 i0) {...}         a tensor: bounds, address, type
-       DEV float attn_score(...) { const i32 x1 = at->q; ... return x7; }
+       DEV float attn_score(...) { const i32 x1 = at->q; ... return x7; }       gpu_text_score.c
        DEV float attn_score_by_s(...) { ... }                       backward: its derivative
        DEV int attn_mask(...)    { ... }
        DEV int attn_class(...)   {...}                              gpu_text_class.c
@@ -216,6 +216,16 @@ static int put_derivatives(attn__text *t, const attn_variant *v, const int32_t *
     return need ? ATTN_OK : ATTN_MEMORY;
 }
 
+/* need: of the root, as put_function leaves it. */
+static int reads_s(const attn_graph *g, int root, const uint8_t *need) {
+    for (int i = 0; i <= root; i++) {
+        if (need[i] && g->node[i].op == OP_leaf && g->node[i].sym == LEAF_s) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static int put_variant(attn__text *t, const attn_variant *v, const attn__bound *bound, int backward,
                        const attn__text_grads *grads, uint8_t *need) {
     const attn_graph *const g = &v->graph;
@@ -228,11 +238,12 @@ static int put_variant(attn__text *t, const attn_variant *v, const attn__bound *
         }
     }
     if (attn__has_score(v)) {
-        put_function(t, g, word, v->score, "float attn_score", need);
+        ATTN_TRY(attn__put_score(t, g, word, v->score, need));
         ATTN_TRY(backward ? put_derivatives(t, v, word, grads) : ATTN_OK);
     }
     if (attn__has_mask(v)) {
         put_function(t, g, word, v->mask, "int attn_mask", need);
+        put(t, "#define ATTN_MASK_READS_S %d\n", reads_s(g, v->mask, need));
         ATTN_TRY(attn__put_class(t, g, word, v->mask, need));
     }
     return ATTN_OK;

@@ -1,5 +1,5 @@
-/* gpu_text_int.h: what gpu_text.c, gpu_text_class.c and gpu_text_grad.c share: text that grows, and
-   a node's line.
+/* gpu_text_int.h: what gpu_text.c, gpu_text_score.c, gpu_text_class.c and gpu_text_grad.c share:
+   text that grows, and a node's line.
 
    Who includes it: they. */
 #ifndef ATTN_GPU_TEXT_INT_H
@@ -21,6 +21,9 @@ static inline const char *attn__c_type(int type) {
 void attn__put_constant(attn__text *t, const attn__node *node);
 /* The line that computes a node as x<number>. word: where each symbol's words begin. */
 void attn__put_node(attn__text *t, const attn_graph *g, const int32_t *word, int at);
+/* attn_score of the score `root` and what score.h wants to know of it. need: as below. */
+int attn__put_score(attn__text *t, const attn_graph *g, const int32_t *word, int root,
+                    uint8_t *need);
 /* attn_class of the mask `root`, behind the readers of its tensors. need: room for every node. */
 int attn__put_class(attn__text *t, const attn_graph *g, const int32_t *word, int root,
                     uint8_t *need);

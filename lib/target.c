@@ -56,9 +56,11 @@ attn__tile_size attn__target_tile(const attn__target *target, int type, int d, i
 }
 
 attn__tile_size attn__target_producer(const attn__target *target, int type, int d, int dv,
-                                      int64_t rows, int plain) {
+                                      int64_t rows, enum attn__tile_kind kind) {
     const attn__tile_size none = {0};
-    const attn__tile_row *row = plain ? target->plain : target->producer;
+    const attn__tile_row *row = kind == ATTN__TILE_PLAIN ? target->plain
+                                : kind == ATTN__TILE_FEW ? target->few
+                                                         : target->producer;
     if (!row || attn__type_bytes(type) != row->bytes) {
         return none;
     }

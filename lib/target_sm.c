@@ -20,12 +20,19 @@ static const attn__tile_row sm90_tiles[] = {
 };
 
 /* The producer schedule: 64 rows a group of warps. Shared memory has q once or twice, and K and V
-   stages times, rows of 64 columns each: (bm + stages * bn) * D * 2 bytes and as much again. */
+   stages times, rows of 64 columns each: (bm + stages * bn) * D * 2 bytes and as much again. Few:
+   sequences of so few rows that a mask leaves more of smaller tiles. */
 static const attn__tile_row sm90_producer[] = {
     {2, 64, {192, 128, 12, 2}},
     {2, 128, {128, 128, 8, 2}},
     {2, 192, {128, 96, 8, 2}},
     {2, 256, {128, 80, 8, 2}},
+};
+static const attn__tile_row sm90_few[] = {
+    {2, 64, {128, 128, 8, 2}},
+    {2, 128, {128, 128, 8, 2}},
+    {2, 192, {128, 96, 8, 2}},
+    {2, 256, {128, 64, 8, 2}},
 };
 static const attn__tile_row sm90_plain[] = {
     {2, 64, {192, 128, 12, 2}},
@@ -62,5 +69,6 @@ const attn__target attn__sm90a = {.name = "sm_90a",
                                   .shared = 227 << 10,
                                   .tiles = sm90_tiles,
                                   .producer = sm90_producer,
+                                  .few = sm90_few,
                                   .plain = sm90_plain,
                                   .grads = sm_grads};

@@ -73,6 +73,11 @@ std::string prelude() {
            "DEV float float_of(u32 x) { union { u32 u; float f; } v = {x}; return v.f; }\n"
            "DEV float sqrt_f32(float x) { return __builtin_sqrtf(x); }\n"
            "DEV float fma_f32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }\n"
+           "DEV float abs_f32(float x) { return __builtin_fabsf(x); }\n"
+           "DEV float apart(float a, float b, float c) { return a * b + c; }\n"
+           "DEV float quotient(float x, float scale, float by, float inverse) {\n"
+           "    return x * scale / by;\n"
+           "}\n"
            "DEV float rcp_fast(float x) { return float_of(bits_of(1 / x) + 1); }\n" // 1 ulp off
            "DEV u32 load_u8(u64 at) { return *(const u8 *)at; }\n"
            "DEV u32 load_u16(u64 at) { return *(const u16 *)at; }\n"
@@ -85,6 +90,13 @@ std::string prelude() {
            quotients() + pair_and_box();
 }
 
+/* What near.h does in place of the rules, as the rules have it. */
+std::string as_rules(std::string text) {
+    text = replaced(text, "fma_f32(", "apart(");
+    text = replaced(text, "tanh_any(", "vm_tanh(");
+    return replaced(text, "div_scaled(", "quotient(");
+}
+
 /* Many variants in one shared object; function j is named after j. */
 class compiled {
   public:
@@ -94,7 +106,7 @@ class compiled {
         folder = path;
         REQUIRE(system(("mkdir " + folder + "/core").c_str()) == 0);
         for (const char *name :
-             {"core/types.h", "core/params.h", "core/math.h", "core/interval.h"}) {
+             {"core/types.h", "core/params.h", "core/math.h", "core/interval.h", "core/near.h"}) {
             std::ofstream(folder + "/" + name) << file_text(name);
         }
         std::ofstream file(folder + "/all.c");
@@ -102,6 +114,7 @@ class compiled {
         for (size_t j = 0; j < sources.size(); j++) {
             const std::string n = std::to_string(j);
             std::string text = replaced(sources[j], "attn_score(", "score_" + n + "(");
+            text = as_rules(text);
             text = replaced(text, "attn_mask(", "mask_" + n + "(");
             text = replaced(text, "attn_class(", "class_" + n + "(");
             text = replaced(text, "read_", "read_" + n + "_");
@@ -140,7 +153,7 @@ class compiled {
     void *handle = nullptr;
 };
 
-using score_function = float(const attn_params *, const pair_of_ints *, float);
+using score_function = float(const attn_params *, const pair_of_ints *, float, float, int);
 using mask_function = int(const attn_params *, const pair_of_ints *, float);
 using class_function = int(const attn_params *, const box_of_ints *);
 
@@ -243,7 +256,7 @@ TEST_CASE("text gives the bits of the vector machine, classes are never wrong") 
                                         with[j]->bound);
                 if (score) {
                     attn__val32 got;
-                    got.f = score(&params, &pair, s);
+                    got.f = score(&params, &pair, s, 1, 0);
                     scores++;
                     if (!same(VT_F32, got, val[(size_t)v->score])) {
                         FAIL("score " << got.f << ", not " << val[(size_t)v->score].f);
@@ -532,7 +545,7 @@ TEST_CASE("text reads tensors as the host does") {
                     eval32(&v->graph, std::max(v->score, v->mask), 2, env, {bound[j]});
                 INFO(rows[j].text << " " << attn__type_name(rows[j].type) << " " << h << " " << k);
                 if (score) {
-                    CHECK(score(&params, &pair, 2) == val[(size_t)v->score].f);
+                    CHECK(score(&params, &pair, 2, 1, 0) == val[(size_t)v->score].f);
                 }
                 if (mask) {
                     CHECK(mask(&params, &pair, 2) == val[(size_t)v->mask].i);

@@ -49,6 +49,8 @@ cases=(
     'dtype=f16 NQ=64 NK=200 D=64 seed=9 plant=inf where=k'
     'dtype=f16 H=2 NQ=200 NK=200 D=32 seed=10 bm=32 bn=32 dense=40'
     'dtype=f16 NQ=32 NK=6000 D=32 seed=11 inv=1 variant="k < 1 ? 10 : 0.1 * s"' # p below 2^-14
+    'dtype=f16 NQ=40 NK=90 D=64 seed=12 variant="@softcap 50 ~ @alibi 1"'
+    'dtype=f16 NQ=40 NK=90 D=64 seed=13 mul=30 variant="@softcap 50"'
 )
 
 # Of backward, for faults that forward does not have.
@@ -144,6 +146,8 @@ plant dropout-of-other-keys core/weights.h \
 plant dropped-rescale core/softmax.h \
     's/o->x\[r\]\[c\] \*= f->by\[r\]/o->x[r][c] *= f->by[r] > 0 ? 1 : 0/'
 plant sum-not-rescaled core/softmax.h 's/t->l\[r\] \*= f->by\[r\];//'
+plant near-unasked core/score.h 's/near &= (part\[0\].*/near \&= scale * scale <= reach * reach;/'
+plant near-distance core/score.h 's/at.d = from - /at.d = from + /'
 plant vote-of-one-row core/softmax.h 's/moved |= move;/moved = move;/' emu:sm_80
 plant trouble-overlooked core/epilogue.h \
     's/wild |= (u32)(w->row0/wild |= (u32)(w->row0 > 0 \&\& w->row0/'

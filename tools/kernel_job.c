@@ -113,7 +113,8 @@ int main(int argc, char **argv) {
     attn__tile_size tile =
         sums == 4  ? grad.fused
         : sums     ? grad.tile
-        : producer ? attn__target_producer(target, type, d, dv, atoll(argv[5]), argc == 9)
+        : producer ? attn__target_producer(target, type, d, dv, atoll(argv[5]),
+                                           argc == 9 ? ATTN__TILE_PLAIN : ATTN__TILE_ANY)
                    : attn__target_tile(target, type, d, dv, atoll(argv[5]));
     for (int smaller = atoi(argv[6]); smaller > 0; smaller--) {
         const int least = sums ? attn__grad_least(target, sums == 4) : ATTN__LEAST_KEYS;

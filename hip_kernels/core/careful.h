@@ -49,8 +49,8 @@ DEV void careful_key(const attn_params *p, const attn_item *w, const attn_row *r
         const i32 c = lane_id() + j * TILE_LANES;
         dot = c < p->D ? fma_f32(t->q[j], careful_load(k_at, c), dot) : dot;
     }
-    const float s = warp_sum(dot) * score_scale(p, w, row, k);
-    const float x = score_pair(p, w, row, k, s, 1);
+    const float product = warp_sum(dot), scale = score_scale(p, w, row, k), s = product * scale;
+    const float x = score_pair(p, w, row, k, product, scale, 1);
     if (s == MINUS_INF || x == MINUS_INF) {
         return;
     }

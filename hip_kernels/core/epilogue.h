@@ -103,7 +103,7 @@ DEV void epilogue_ends(const attn_params *p, const attn_item *w, const attn_soft
         }
         const i32 at = w->row0 + tile_row(r);
         const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));
-        const attn_ends e = ends_of(m, l, to.sink);
+        const attn_ends e = p->sink || m == MINUS_INF ? ends_of(m, l, to.sink) : ends_near(m, l);
         const int mine = TILE_SHARE > 1 ? row_lane() < TILE_ROWS - first : tile_col(0) == 0;
         if (to.lse && mine && epilogue_has(w, r, wild)) {
             store_u32(to.lse, bits_of(e.lse));

@@ -28,7 +28,7 @@ typedef struct attn_grad {
 DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,
                         const attn_stats *stats, int check, int kept, float s, float dp) {
     const float scale = score_scale(p, w, row, k), scaled = s * scale;
-    const float x = score_pair(p, w, row, k, scaled, check);
+    const float x = score_pair(p, w, row, k, s, scale, check);
     attn_grad t;
     t.seen = !check || x != MINUS_INF;
     /* No product overflows before; p is at most 1, however large the scores are and with them the

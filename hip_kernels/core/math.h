@@ -144,7 +144,7 @@ DEV vm_log_parts vm_log_split(float x) {
     const u32 u = vm_bits(tiny ? x * 0x1p23f : x) - 0x3f3504f3u;
     const float k = (float)((vm_wrap(u) >> 23) - (tiny ? 23 : 0));
     const float f = vm_float((u & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
-    const float s = f / (2.0f + f), z = s * s;
+    const float s = div_near(f, 2.0f + f), z = s * s;
     float p = 0x1.e2f996p-3f;
     p = p * z + 0x1.2438c4p-2f;
     p = p * z + 0x1.999a7ap-2f;

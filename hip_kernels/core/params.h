@@ -79,7 +79,7 @@ typedef struct attn_params {
     u32 flags;
     u32 drop_threshold, drop_offset;   /* keep iff u16 >= threshold */
     float drop_factor;
-    float scale;
+    float scale, factor; /* factor: scale log2 e, which score.h has where products stay products */
     attn_back back;
     /* What the variant reads, in the order of its symbols. A parameter: one word, its f32 or i32 in
        the low half. A tensor of rank r: its address, then (extent, stride in bytes) r times. */

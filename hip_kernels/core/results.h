@@ -37,6 +37,16 @@ DEV attn_ends ends_of(double m, float l, float sink) {
     return e;
 }
 
+/* The same of a finite m, where there is no sink: l is at least 1, since the key that m is of
+   counts as that. */
+DEV attn_ends ends_near(float m, float l) {
+    const float y = rcp_fast(l);
+    attn_ends e;
+    e.factor = fma_f32(fma_f32(-l, y, 1.0f), y, y);
+    e.lse = fma_f32(m, 0x1.62e4p-1f, fma_f32(m, 0x1.7f7d1cp-20f, vm_log(l)));
+    return e;
+}
+
 DEV float sink_of(const attn_params *p, i64 h) {
     return p->sink ? float_of(load_u32(p->sink + (u64)(h * p->sink_h))) : MINUS_INF;
 }

@@ -4,11 +4,14 @@
    (lib/gpu_text.c) and gives to the compiler as "variant.h"; with ATTN_HAS_SCORE, ATTN_HAS_MASK it
    defines, of the graph's nodes:
 
-       DEV float attn_score(const attn_params *p, const attn_pair *at, float s)
+       DEV float attn_score(const attn_params *p, const attn_pair *at, float x, float scale,
+                            int near)      of s = x scale; lib/gpu_text_score.c says what near is
        DEV int attn_mask(const attn_params *p, const attn_pair *at, float s)      1: visible
+       ATTN_MASK_READS_S                   1: that depends on s
        DEV int attn_class(const attn_params *p, const attn_box *box)              of the mask:
            0 no pair of the box is visible, 2 all are, 1 otherwise or not known; s is any number
-       DEV float attn_score_by_s(...)      the arguments of attn_score: its derivative, backward
+       DEV float attn_score_by_s(const attn_params *p, const attn_pair *at, float s)    backward:
+                                           its derivative
 
    Both take global positions, as the leaves of the variant language have them. What is masked
    becomes -inf by selection, whatever it was. */
@@ -18,6 +21,7 @@
 /* The leaves but s, of one pair. */
 typedef struct attn_pair {
     i32 b, h, q, k, i, nq, nk, nh, hk, batch;
+    float d; /* q - k, of positions that are near */
 } attn_pair;
 
 /* Pairs of one batch entry: heads h0..h1, rows i0..i1 (q0..q1), keys k0..k1, all inclusive. */
@@ -27,6 +31,9 @@ typedef struct attn_box {
 
 #if ATTN_HAS_SCORE || ATTN_HAS_MASK
 #include "variant.h"
+#endif
+#ifndef ATTN_MASK_READS_S
+#define ATTN_MASK_READS_S 0
 #endif
 
 #include "core/range.h"
@@ -41,7 +48,7 @@ DEV int score_is_raw(const attn_params *p) {
 }
 /* p = 2^(x * factor - m) for a score x. */
 DEV float score_factor(const attn_params *p) {
-    return (float)(score_is_raw(p) ? (double)p->scale * LOG2_E : LOG2_E);
+    return score_is_raw(p) ? p->factor : (float)LOG2_E;
 }
 
 /* One scale of [B][heads][blocks of 128 rows]; 1 where absent. */
@@ -103,29 +110,32 @@ DEV attn_pair score_leaves(const attn_params *p, const attn_item *w, const attn_
     return at;
 }
 
-/* Score of the scaled product s; masked: -inf. check: the mask is asked, too. */
-DEV float score_pair(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, float s,
-                     int check) {
-    float x = s;
-#if ATTN_HAS_SCORE || ATTN_HAS_MASK
-    const attn_pair at = score_leaves(p, w, row, k);
-#endif
-#if ATTN_HAS_SCORE
-    x = attn_score(p, &at, s); /* always: pairs without branches overlap */
-    x = s == MINUS_INF ? s : x;
-#endif
-    if (check) {
-        int visible = k < w->k_end;
+/* The mask, the end of the keys, lists of blocks. */
+DEV int score_visible(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,
+                      float s) {
+    int visible = k < w->k_end;
 #if ATTN_HAS_MASK
-        visible &= attn_mask(p, &at, s);
+    const attn_pair at = score_leaves(p, w, row, k);
+    visible &= attn_mask(p, &at, s);
 #endif
 #if ATTN_HAS_BLOCKS
-        visible = visible && blocks_pair(p, w->b, row->h, row->i, k);
+    visible = visible && blocks_pair(p, w->b, row->h, row->i, k);
 #endif
-        x = visible ? x : MINUS_INF;
-    }
-    (void)p, (void)w, (void)row, (void)k;
-    return x;
+    (void)p, (void)row, (void)s;
+    return visible;
+}
+
+/* Score of the product x; masked: -inf. check: the mask is asked, too. */
+DEV float score_pair(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, float x,
+                     float scale, int check) {
+    const float s = x * scale;
+    float y = s;
+#if ATTN_HAS_SCORE
+    const attn_pair at = score_leaves(p, w, row, k);
+    y = attn_score(p, &at, x, scale, 0); /* always: pairs without branches overlap */
+    y = s == MINUS_INF ? s : y;
+#endif
+    return check && !score_visible(p, w, row, k, s) ? MINUS_INF : y;
 }
 
 /* Row r of the lane. It is computed where it is used: in few steps, and registers are few. */
@@ -133,25 +143,104 @@ DEV attn_row score_lane_row(const attn_params *p, const attn_item *w, int r) {
     return score_row(p, w, (i32)forget((u32)(w->row0 + tile_row(r))));
 }
 
-/* Products of a step become scores in place; `raw` as score_is_raw has it. */
-DEV void score_tile(const attn_params *p, const attn_item *w, i32 k0, int raw, int check,
-                    tile_s *s) {
+#if SCORE_RAW
+/* Products become scores: products they stay if `raw` (score_is_raw), else they are scaled. */
+DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int raw, tile_s *s) {
+    (void)w, (void)k0;
+    UNROLL for (int r = 0; r < TILE_ROWS && !raw; r++) {
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            s->x[r][c] *= p->scale;
+        }
+    }
+}
+#elif ATTN_HAS_SCORE
+/* Near positions are exact in f32, and so are their differences. A product that is not near may be
+   -inf, of which a score may make what is finite. */
+DEV int score_near(const attn_params *p, const attn_item *w, i32 k0, const tile_s *s) {
+    const i32 most = 1 << 22;
+    int near = p->k0 + w->k_end < most && w->seq.q0 + w->seq.nq < most && w->seq.q0 > -most;
+#ifdef ATTN_SCORE_REACH
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const attn_row row = score_lane_row(p, w, r);
+        const float scale = score_scale(p, w, &row, k0), reach = ATTN_SCORE_REACH;
+        float part[4] = {0, 0, 0, 0}; /* the square of each product is at most the sum of all */
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            part[c % 4] = fma_f32(s->x[r][c], s->x[r][c], part[c % 4]);
+        }
+        near &= (part[0] + part[1] + (part[2] + part[3])) * scale * scale <= reach * reach;
+    }
+#else
+    near &= ATTN_SCORE_INFINITE;
+#endif
+    (void)k0, (void)s;
+    return !warp_any(!near);
+}
+
+/* near: a product is not -inf, or its score is not finite then. */
+DEV void score_pairs(const attn_params *p, const attn_item *w, i32 k0, int near, tile_s *s) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const attn_row row = score_lane_row(p, w, r);
+        const float scale = score_scale(p, w, &row, k0);
+        const float from = (float)(w->seq.q0 + row.i - ((i32)p->k0 + k0 + tile_col(0)));
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            attn_pair at = score_leaves(p, w, &row, k0 + tile_col(c));
+            at.d = from - (float)(tile_col(c) - tile_col(0));
+            const float x = s->x[r][c], y = attn_score(p, &at, x, scale, near);
+            s->x[r][c] = !near && x * scale == MINUS_INF ? MINUS_INF : y;
+        }
+    }
+}
+DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int raw, tile_s *s) {
+    (void)raw;
+#if ATTN_SCORE_NEAR
+    if (!score_near(p, w, k0, s)) {
+        score_pairs(p, w, k0, 0, s);
+        return;
+    }
+#endif
+    score_pairs(p, w, k0, ATTN_SCORE_NEAR || ATTN_SCORE_INFINITE, s);
+}
+#else
+DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int raw, tile_s *s) {
+    (void)raw;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const attn_row row = score_lane_row(p, w, r);
         const float scale = score_scale(p, w, &row, k0);
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-            const float x = s->x[r][c], scaled = x * scale;
-            const i32 k = k0 + tile_col(c);
-#if SCORE_RAW
-            const float y = score_pair(p, w, &row, k, scaled, check);
-            const int masked = check && y == MINUS_INF;
-            s->x[r][c] = masked ? MINUS_INF : raw ? x : scaled;
-#else
-            s->x[r][c] = score_pair(p, w, &row, k, scaled, check);
-            (void)raw;
-#endif
+            s->x[r][c] *= scale;
         }
     }
+}
+#endif
+
+/* What is masked becomes -inf. scale: of what stands in s, for masks that read it. */
+DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scale, tile_s *s) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const attn_row row = score_lane_row(p, w, r);
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            const float x = s->x[r][c];
+            s->x[r][c] = score_visible(p, w, &row, k0 + tile_col(c), x * scale) ? x : MINUS_INF;
+        }
+    }
+}
+
+/* Products of a step become scores in place; raw: of score_is_raw; check: masks are asked. */
+DEV void score_tile(const attn_params *p, const attn_item *w, i32 k0, int raw, int check,
+                    tile_s *s) {
+#if ATTN_HAS_SCORE && ATTN_MASK_READS_S
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const attn_row row = score_lane_row(p, w, r);
+        const float scale = score_scale(p, w, &row, k0);
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            s->x[r][c] = score_pair(p, w, &row, k0 + tile_col(c), s->x[r][c], scale, check);
+        }
+    }
+#else
+    score_products(p, w, k0, raw, s);
+    if (check) {
+        score_mask(p, w, k0, raw ? p->scale : 1.0f, s);
+    }
+#endif
 }
 
 #endif

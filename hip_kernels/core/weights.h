@@ -19,10 +19,8 @@ DEV int weights_ask(i32 block, int raw) {
 DEV void weights_of(const attn_params *p, const attn_item *w, i32 block, int raw, float factor,
                     tile_s *s, attn_soft *t, tile_o *o, soft_fade *f) {
     const i32 k0 = (block >> 1) * ATTN_BN;
-    if (!(block & 1)) {
-        score_tile(p, w, k0, raw, 1, s);
-    } else if (!raw) {
-        score_tile(p, w, k0, 0, 0, s);
+    if (!(block & 1) || !raw) {
+        score_tile(p, w, k0, raw, !(block & 1), s);
     }
     softmax_move(s, t, f, factor);
     if (o && !SOFTMAX_UNITS) {

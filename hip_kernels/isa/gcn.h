@@ -86,6 +86,10 @@ DEV float fma_f32(float a, float b, float c) {
     return __builtin_fmaf(a, b, c);
 }
 typedef float isa_f32x2 __attribute__((ext_vector_type(2)));
+/* Part of the instruction that x goes into. */
+DEV float abs_f32(float x) {
+    return __builtin_fabsf(x);
+}
 /* x = x a + b of both. v_pk_fma_f32 */
 DEV void fma_two(float x[2], float a, float b) {
     const isa_f32x2 y = {x[0], x[1]}, aa = {a, a}, bb = {b, b};

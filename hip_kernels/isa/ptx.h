@@ -32,6 +32,8 @@ DEV u64 warp_ballot(int x) { return (u64)__ballot_sync(0xffffffffu, x); }
 DEV u32 bits_of(float x) { return __float_as_uint(x); }
 DEV float float_of(u32 x) { return __uint_as_float(x); }
 DEV float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+/* Part of the instruction that x goes into. */
+DEV float abs_f32(float x) { return fabsf(x); }
 /* x = x a + b of both, x += y of both: two instructions here, one in gcn.h. */
 DEV void fma_two(float x[2], float a, float b) {
     x[0] = fma_f32(x[0], a, b);

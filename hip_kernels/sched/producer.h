@@ -314,6 +314,13 @@ DEV void producer_weights(const attn_params *p, int slot, i32 block, int raw, fl
     weights_of(p, &w, block, raw, factor, s, t, 0, fade);
 }
 
+/* Sums are complete here. */
+DEV void producer_pin(attn_soft *t) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        pin(&t->l[r]);
+    }
+}
+
 /* All blocks of an item that has some. */
 DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, attn_soft *t,
                          tile_o *o) {
@@ -345,6 +352,7 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
         ring_next(&at->k, STAGES);
         producer_weights(p, at->slot, told >> 1, raw, factor, &s, t, &fade);
         tile_pin_s(&s);
+        producer_pin(t);
         ring_wait_full(RING_V, &at->v); /* it is: a loop, over which no compiler lifts the next */
         tile_wait(0);
         tile_pin_s(&s);

@@ -66,6 +66,7 @@ DEV float float_of(u32 u) {
     return x;
 }
 DEV float fma_f32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+DEV float abs_f32(float x) { return __builtin_fabsf(x); }
 DEV void fma_two(float x[2], float a, float b) {
     x[0] = fma_f32(x[0], a, b);
     x[1] = fma_f32(x[1], a, b);

@@ -1,0 +1,263 @@
+/* gpu_text_score.c: attn_score of a variant's text: the score, with what a chip does faster in
+   place of math.h's rules.
+
+   Who calls it: gpu_text.c.
+
+       #define ATTN_SCORE_INFINITE 1     a product of -inf leads to no finite score
+       #define ATTN_SCORE_NEAR 1         `near` makes a difference; needs |s| <= ATTN_SCORE_REACH
+       DEV float attn_score(const attn_params *p, const attn_pair *at, float x, float scale,
+                            int near)    s is x scale; near: at->d is q - k; the same bits
+
+   Only nodes on which the score depends continuously are touched: a product that is added to
+   something is contracted with the sum, s = x scale above all; a quotient of s by a constant is a
+   product; tanh is core/near.h's. |q - k| as f32 is at->d without its sign. */
+#include "gpu_text_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TAKEN = 3 };
+typedef struct score_text {
+    attn__text *t;
+    const attn_graph *g;
+    uint8_t *smooth; /* of each node: the score depends on it continuously, everywhere */
+    uint8_t *uses;   /* 0, 1, 2: more than once; TAKEN: once, by a sum that it is part of */
+    float reach;     /* of |s|, for tanh_near; 0: there is none */
+    int near;
+} score_text;
+
+/* -- What nodes are ---------------------------------------------------------------------------- */
+
+static const attn__node *node_of(const score_text *c, int at) {
+    return &c->g->node[at];
+}
+static const attn__node *arg_of(const score_text *c, int at, int n) {
+    return node_of(c, node_of(c, at)->u.arg[n]);
+}
+static int is_leaf(const attn__node *node, int leaf) {
+    return node->op == OP_leaf && node->sym == leaf;
+}
+static int is_number(const attn__node *node) {
+    return node->op == OP_const && node->type == VT_F32 && fabsf(node->u.value.f) >= 0x1p-60f &&
+           fabsf(node->u.value.f) <= 0x1p60f;
+}
+
+/* The result moves little if this argument does. */
+static int is_continuous(int op, int argument) {
+    switch (op) {
+    case OP_neg:
+    case OP_abs:
+    case OP_add:
+    case OP_sub:
+    case OP_mul:
+    case OP_div:
+    case OP_min:
+    case OP_max:
+    case OP_exp:
+    case OP_exp2:
+    case OP_tanh: return 1;
+    case OP_select: return argument > 0;
+    default: return 0;
+    }
+}
+
+static void mark(const score_text *c, int root, const uint8_t *need) {
+    memset(c->uses, 0, (size_t)root + 1);
+    memset(c->smooth, 1, (size_t)root + 1);
+    for (int i = root; i >= 0; i--) {
+        const attn__node *const node = node_of(c, i);
+        for (int j = 0; need[i] && attn__has_args(node) && j < node->n; j++) {
+            const int a = node->u.arg[j];
+            c->uses[a] += c->uses[a] < 2;
+            c->smooth[a] &= c->smooth[i] && is_continuous(node->op, j);
+        }
+    }
+}
+
+/* 1: where s is -inf, the node is infinite or NaN. */
+static int is_infinite(const score_text *c, int at) {
+    const attn__node *const node = node_of(c, at);
+    switch (node->op) {
+    case OP_leaf: return node->sym == LEAF_s;
+    case OP_neg:
+    case OP_abs: return node->type == VT_F32 && is_infinite(c, node->u.arg[0]);
+    case OP_add:
+    case OP_sub:
+    case OP_mul:
+        return node->type == VT_F32 &&
+               (is_infinite(c, node->u.arg[0]) || is_infinite(c, node->u.arg[1]));
+    case OP_div: return is_infinite(c, node->u.arg[0]);
+    default: return 0;
+    }
+}
+
+/* |node| <= this * |s|; 0: not known. */
+static float gain_of(const score_text *c, int at) {
+    const attn__node *const node = node_of(c, at);
+    if (is_leaf(node, LEAF_s)) {
+        return 1;
+    }
+    if (node->op == OP_neg && node->type == VT_F32) {
+        return gain_of(c, node->u.arg[0]);
+    }
+    if ((node->op != OP_mul && node->op != OP_div) || node->type != VT_F32) {
+        return 0;
+    }
+    for (int j = 0; j < (node->op == OP_mul ? 2 : 1); j++) {
+        const attn__node *const by = arg_of(c, at, 1 - j);
+        if (is_number(by)) {
+            const float size = fabsf(by->u.value.f), gain = gain_of(c, node->u.arg[j]);
+            return node->op == OP_mul ? gain * size : gain / size;
+        }
+    }
+    return 0;
+}
+
+/* -- A node's line ----------------------------------------------------------------------------- */
+
+/* A product that is nowhere else than in the sum that asks. */
+static int is_product(const score_text *c, int at) {
+    const attn__node *const node = node_of(c, at);
+    return node->op == OP_mul && node->type == VT_F32 &&
+           (c->uses[at] == 1 || c->uses[at] == TAKEN);
+}
+
+/* Which argument of a sum is contracted with it: s, or a product; -1: none. */
+static int contracted(const score_text *c, int at) {
+    const attn__node *const node = node_of(c, at);
+    if ((node->op != OP_add && node->op != OP_sub) || node->type != VT_F32 || !c->smooth[at]) {
+        return -1;
+    }
+    for (int j = 0; j < 2; j++) {
+        if (is_leaf(arg_of(c, at, j), LEAF_s)) {
+            return j;
+        }
+    }
+    return is_product(c, node->u.arg[0]) ? 0 : is_product(c, node->u.arg[1]) ? 1 : -1;
+}
+
+/* Products that have no line of their own. */
+static void take(const score_text *c, int root, const uint8_t *need) {
+    for (int i = 0; i <= root; i++) {
+        const int j = need[i] ? contracted(c, i) : -1;
+        if (j >= 0 && !is_leaf(arg_of(c, i, j), LEAF_s)) {
+            c->uses[node_of(c, i)->u.arg[j]] = TAKEN;
+        }
+    }
+}
+
+static void put_sum(const score_text *c, int at, int j) {
+    const attn__node *const node = node_of(c, at), *const product = arg_of(c, at, j);
+    const char *const minus = node->op == OP_sub ? "-" : "";
+    put(c->t, "fma_f32(%s", j == 1 ? minus : "");
+    if (is_leaf(product, LEAF_s)) {
+        put(c->t, "x, scale");
+    } else {
+        put(c->t, "x%d, x%d", (int)product->u.arg[0], (int)product->u.arg[1]);
+    }
+    put(c->t, ", %sx%d)", j == 0 ? minus : "", (int)node->u.arg[1 - j]);
+}
+
+/* s divided by a constant. */
+static int is_part_of_s(const score_text *c, int at) {
+    return node_of(c, at)->op == OP_div && c->smooth[at] && is_leaf(arg_of(c, at, 0), LEAF_s) &&
+           is_number(arg_of(c, at, 1));
+}
+static void put_part_of_s(const score_text *c, int at) {
+    const attn__node inverse = {.type = VT_F32, .u.value.f = 1 / arg_of(c, at, 1)->u.value.f};
+    put(c->t, "div_scaled(x, scale, x%d, ", (int)node_of(c, at)->u.arg[1]);
+    attn__put_constant(c->t, &inverse);
+    put(c->t, ")");
+}
+
+static void put_tanh(score_text *c, int at) {
+    const int arg = node_of(c, at)->u.arg[0];
+    const float gain = gain_of(c, arg);
+    if (gain > 0) {
+        const float reach = 0.349f / gain; /* a bit less than NEAR_TANH */
+        c->reach = c->reach == 0 || reach < c->reach ? reach : c->reach;
+        put(c->t, "near ? tanh_near(x%d) : ", arg);
+        c->near = 1;
+    }
+    put(c->t, "tanh_any(x%d)", arg);
+}
+
+/* f32 of q - k or k - q, or of a size; 0: none of them, nothing is written. */
+static int put_float(score_text *c, int at) {
+    const attn__node *inner = arg_of(c, at, 0);
+    const int is_size = inner->op == OP_abs;
+    int number = node_of(c, at)->u.arg[0];
+    if (is_size) {
+        number = inner->u.arg[0];
+        inner = node_of(c, number);
+    }
+    const int from_q = inner->op == OP_sub && is_leaf(node_of(c, inner->u.arg[0]), LEAF_q) &&
+                       is_leaf(node_of(c, inner->u.arg[1]), LEAF_k);
+    const int from_k = inner->op == OP_sub && is_leaf(node_of(c, inner->u.arg[0]), LEAF_k) &&
+                       is_leaf(node_of(c, inner->u.arg[1]), LEAF_q);
+    if (!is_size && !from_q && !from_k) {
+        return 0;
+    }
+    put(c->t, is_size ? "abs_f32(" : "(");
+    if (from_q || from_k) {
+        put(c->t, "near ? %sat->d : ", from_k ? "-" : "");
+        c->near = 1;
+    }
+    put(c->t, "(float)x%d)", number);
+    return 1;
+}
+
+static void put_node(score_text *c, const int32_t *word, int at) {
+    const attn__node *const node = node_of(c, at);
+    const size_t before = c->t->n;
+    const int j = contracted(c, at);
+    put(c->t, "    const float x%d = ", at);
+    if (j >= 0) {
+        put_sum(c, at, j);
+    } else if (is_part_of_s(c, at)) {
+        put_part_of_s(c, at);
+    } else if (node->op == OP_tanh && c->smooth[at]) {
+        put_tanh(c, at);
+    } else if (node->op != OP_float || !put_float(c, at)) {
+        c->t->n = before;
+        attn__put_node(c->t, c->g, word, at);
+        return;
+    }
+    put(c->t, ";\n");
+}
+
+/* -- The function ------------------------------------------------------------------------------ */
+
+int attn__put_score(attn__text *t, const attn_graph *g, const int32_t *word, int root,
+                    uint8_t *need) {
+    const int32_t roots[] = {root};
+    uint8_t *const marks = attn__alloc(2 * (size_t)(root + 1), "a plan");
+    score_text c = {.t = t, .g = g, .smooth = marks, .uses = marks + root + 1};
+    if (!marks) {
+        return ATTN_MEMORY;
+    }
+    attn__need(g, roots, 1, need);
+    mark(&c, root, need);
+    take(&c, root, need);
+    put(t, "#include \"core/near.h\"\n");
+    put(t, "DEV float attn_score(const attn_params *p, const attn_pair *at, float x, float scale, "
+           "int near) {\n    const float s = x * scale;\n");
+    put(t, "    (void)p, (void)at, (void)s, (void)near;\n");
+    for (int i = 0; i <= root; i++) {
+        if (need[i] && c.uses[i] != TAKEN) {
+            put_node(&c, word, i);
+        }
+    }
+    put(t, "    return x%d;\n}\n", root);
+    put(t, "#define ATTN_SCORE_INFINITE %d\n#define ATTN_SCORE_NEAR %d\n", is_infinite(&c, root),
+        c.near);
+    if (c.reach > 0) {
+        const attn__node reach = {.type = VT_F32, .u.value.f = c.reach};
+        put(t, "#define ATTN_SCORE_REACH ");
+        attn__put_constant(t, &reach);
+        put(t, "\n");
+    }
+    free(marks);
+    return ATTN_OK;
+}
