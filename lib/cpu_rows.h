@@ -246,19 +246,19 @@ static void ops_fold(float *to, float by_to, const float *from, float by_from, i
 
 /* log(2^-100): a p below it counts as 0. Products of subnormal numbers take processors up to a
    hundred times as long, whole tiles of distant keys may have no others, and a p is multiplied by
-   numbers below 1. */
+   numbers below 1. Not so in a row whose c is not finite, which reaches what it sees. */
 #define TINY (-69.3147f)
 
 /* plain: nothing but scores and dp counts, and only p_out and g_dot are wanted. */
 INLINE void grad_of(float *p_out, float *g_dot, float *g_score, const float *score, const float *dp,
                     const int32_t *on, int begin, int n, const attn__grad_row *row, int32_t *on_out,
                     const int plain) {
-    const vf zero = splat(0);
+    const vf zero = splat(0), least = splat(row->c - row->c == 0 ? TINY : -__builtin_inff());
     for (int j = 0; j < attn__round_lanes(n); j += VL) {
         const vf s = load(score + j) * row->by;
         const vi yes = plain ? s != -__builtin_inff() : lanes_on(on, s, j, begin, n);
         const vf power = s - row->lse;
-        const vi counts = yes & ~(power < TINY); /* a NaN counts */
+        const vi counts = yes & ~(power < least); /* a NaN counts */
         vf p = LARGER(splat(TINY), power);
         exp_of(&p, 1);
         vf pw = p, wdp = load(dp + j);

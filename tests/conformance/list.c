@@ -40,6 +40,9 @@ const listed suite_list[] = {
     {"values-near-2^128-16", "dtype=bf16 NQ=3 NK=300 D=40 dropout=0.25 v=3e38,-3e38,1,2e38 "
                              "seed=5"},
     {"dsink-infinite", "dir=bwd sink=1 H=2 NQ=200 NK=20 D=8 plant=inf where=dout seed=3"},
+    /* p is below all numbers of f32, and what multiplies it is infinite. */
+    {"infinite-dout-far-keys", "dir=bwd NQ=600 NK=15 D=8 variant=\"@alibi 10\" sink=1 seed=1 "
+                               "plant=inf where=dout"},
     /* What is captured takes 264 bytes of the workspace, in front of the rows of dO. */
     {"workspace-alignment", "dir=bwd otype=bf16 NQ=32 NK=30 D=32 variant=\"s * x0 + x0\" "
                             "caps=\"x0=0.597\""},
