@@ -10,8 +10,8 @@
 
    With tile registers rows of bf16 k are a left factor as they lie, and their sums are transposed.
    While k is multiplied v is asked for, and while v is, the next tile's k, a few lines at a time.
-   The sums are those of
-   any other tile, bit for bit: an element's terms are added in order of the keys, from zero.
+   The sums are those of any other tile, bit for bit: an element's terms are added in order of the
+   keys, from zero.
 
    Whether v is finite shows in the sums: 0 * NaN and 0 * infinity are NaN. Then the tile is done
    again, with v in panels from which these elements are gone. */

@@ -10,6 +10,10 @@
    Values of v that are not finite are given to the pairs that see them, one by one. */
 #include "cpu_fwd.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3") /* gcc's -O2 leaves the loops below scalar */
+#endif
+
 #include <math.h>
 #include <string.h>
 
@@ -52,14 +56,30 @@ static void add_wild(attn__tile *t, attn__part *r, int i, const attn__wild_keys 
     }
 }
 
-/* A row of p becomes 0 outside of columns from..end. */
+/* Columns from..end of a row of p become 0. */
 static void clear_p(const attn__tile *t, int i, int from, int end) {
-    const size_t lanes = (size_t)attn__round_lanes(t->n), bytes = t->form == FORM_F32 ? 4 : 2;
+    const size_t bytes = t->form == FORM_F32 ? 4 : 2;
     const int split = t->form == FORM_SPLIT;
-    char *p = (char *)(split ? t->x.p_split + i * P_SPLIT : t->s + i * LDS);
-    for (int e = 0; e < (split ? 3 : 1); e++, p += P_SPLIT / 3 * sizeof(float)) {
-        memset(p, 0, (size_t)from * bytes);
-        memset(p + (size_t)end * bytes, 0, (lanes - (size_t)end) * bytes);
+    char *const p = (char *)(split ? t->x.p_split + i * P_SPLIT : t->s + i * LDS);
+    for (int e = 0; e < (split ? 3 : 1) && from < end; e++) {
+        memset(p + e * (P_SPLIT / 3) * sizeof(float) + (size_t)from * bytes, 0,
+               (size_t)(end - from) * bytes);
+    }
+}
+
+/* Of group g of a tile with limits columns from..end of p are made; what a product takes besides
+   becomes 0: in strips what the strip's other group sees, else all columns. */
+static void clear_beside(const attn__tile *t, int g, int rows, int from, int end, int in_strips) {
+    const int other = g ^ 1, step = 2 * LANES;
+    int first = 0, last = attn__round_lanes(t->n);
+    if (in_strips) {
+        first = t->group_first[other] < from ? t->group_first[other] : from;
+        last = t->group_last[other] > end ? t->group_last[other] : end;
+        last = (last + step - 1) / step * step;
+    }
+    for (int i = g * LANES; i < g * LANES + rows; i++) {
+        clear_p(t, i, first, from);
+        clear_p(t, i, end, last);
     }
 }
 
@@ -72,7 +92,7 @@ static float forward_row(attn__tile *t, attn__part *r, int i, const attn__wild_k
     const int from = t->begin / LANES * LANES;
     attn__clear_outside(t, p, from, attn__round_lanes(t->end));
     if (t->begin == t->end) {
-        clear_p(t, i, 0, 0);
+        clear_p(t, i, 0, lanes);
         return 1;
     }
     if (wild->n) {
@@ -172,8 +192,8 @@ static void plain_rows(attn__tile *t, attn__part *r, int i, int rows, const attn
                           p + from / (t->form == FORM_F32 ? 1 : 2), p_ld, t->form, s + from, LDS,
                           rows, end - from, by, r->now.m + i, r->now.l + i, corr, r->nan + i,
                           queue)) {
-        for (int e = i; e < i + rows && t->bounded; e++) {
-            clear_p(t, e, from, end);
+        if (t->bounded) {
+            clear_beside(t, i / LANES, rows, from, end, queue != NULL);
         }
         return;
     }
