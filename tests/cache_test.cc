@@ -61,8 +61,12 @@ struct Folder {
     }
 };
 
-std::string key(char digit) { return std::string(64, digit); }
-std::string entry(char digit) { return key(digit) + ".code"; }
+std::string key(char digit) {
+    return std::string(64, digit);
+}
+std::string entry(char digit) {
+    return key(digit) + ".code";
+}
 
 // What the cache has under that key.
 std::string cached(char digit) {
@@ -96,7 +100,9 @@ template <class F> int in_child(F f) {
     return status;
 }
 
-bool is_there(const std::string &path) { return access(path.c_str(), F_OK) == 0; }
+bool is_there(const std::string &path) {
+    return access(path.c_str(), F_OK) == 0;
+}
 
 } // namespace
 
@@ -161,18 +167,19 @@ TEST_CASE("entries and folders of another user are not ours") {
 TEST_CASE("a full disk keeps nothing, and no half of an entry") {
     const Folder here;
     CHECK(in_child([&] { // as on a full disk, writing ends after so many bytes
-        signal(SIGXFSZ, SIG_IGN);
-        const rlimit limit = {4096, 4096};
-        setrlimit(RLIMIT_FSIZE, &limit);
-        cache('a', std::string(8192, 'x'));
-        attn__temporary t;
-        bool said = attn__temporary_new(&t) == ATTN_OK;
-        const std::string large(8192, 'x');
-        said = said && attn__temporary_write(&t, "in/it", large.data(), large.size()) == ATTN_IO &&
-               std::strstr(attn_error(), "in/it could not be written") != nullptr;
-        attn__temporary_remove(&t);
-        return said && !is_there(t.path);
-    }) == 0);
+              signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit = {4096, 4096};
+              setrlimit(RLIMIT_FSIZE, &limit);
+              cache('a', std::string(8192, 'x'));
+              attn__temporary t;
+              bool said = attn__temporary_new(&t) == ATTN_OK;
+              const std::string large(8192, 'x');
+              said = said &&
+                     attn__temporary_write(&t, "in/it", large.data(), large.size()) == ATTN_IO &&
+                     std::strstr(attn_error(), "in/it could not be written") != nullptr;
+              attn__temporary_remove(&t);
+              return said && !is_there(t.path);
+          }) == 0);
     CHECK(here.names().empty());
     cache('a', "code");
     CHECK(cached('a') == "code");
@@ -183,21 +190,21 @@ TEST_CASE("a home that cannot be written has no cache") {
     REQUIRE(mkdir((here / "home").c_str(), 0500) == 0);
     const std::string home = geteuid() == 0 ? "/proc/1" : here / "home";
     CHECK(in_child([&] {
-        unsetenv("ATTN_CACHE");
-        unsetenv("XDG_CACHE_HOME");
-        setenv("HOME", home.c_str(), 1);
-        cache('a', "code");
-        return cached('a') == "nothing";
-    }) == 0);
+              unsetenv("ATTN_CACHE");
+              unsetenv("XDG_CACHE_HOME");
+              setenv("HOME", home.c_str(), 1);
+              cache('a', "code");
+              return cached('a') == "nothing";
+          }) == 0);
     CHECK_FALSE(is_there(home + "/.cache"));
     REQUIRE(chmod((here / "home").c_str(), 0700) == 0);
     CHECK(in_child([&] {
-        unsetenv("ATTN_CACHE");
-        unsetenv("XDG_CACHE_HOME");
-        setenv("HOME", (here / "home").c_str(), 1);
-        cache('a', "code");
-        return cached('a') == "code";
-    }) == 0);
+              unsetenv("ATTN_CACHE");
+              unsetenv("XDG_CACHE_HOME");
+              setenv("HOME", (here / "home").c_str(), 1);
+              cache('a', "code");
+              return cached('a') == "code";
+          }) == 0);
     CHECK(is_there(here / ("home/.cache/attn/" + entry('a'))));
 }
 
@@ -260,11 +267,11 @@ TEST_CASE("folders of killed processes are removed, no others") {
     set_age(lives + "/.attn-temporary", 120);
 
     CHECK(in_child([&] { // the first one that a process makes is the occasion
-        attn__temporary t;
-        const bool made = attn__temporary_new(&t) == ATTN_OK;
-        attn__temporary_remove(&t);
-        return made;
-    }) == 0);
+              attn__temporary t;
+              const bool made = attn__temporary_new(&t) == ATTN_OK;
+              attn__temporary_remove(&t);
+              return made;
+          }) == 0);
     CHECK_FALSE(is_there(killed));
     CHECK(is_there(lives));
     CHECK(is_there(here / "attn-master/file"));
@@ -278,19 +285,19 @@ TEST_CASE("folders of killed processes are removed, no others") {
 TEST_CASE("TMPDIR may be relative; where it is nothing that is said") {
     const Folder here;
     CHECK(in_child([&] {
-        attn__temporary t;
-        setenv("TMPDIR", "t", 1);
-        if (chdir(here.path.c_str()) != 0 || mkdir("t", 0700) != 0 ||
-            attn__temporary_new(&t) != ATTN_OK || chdir("/") != 0) {
-            return false;
-        }
-        const bool made = std::string(t.path).find(here.path + "/t/attn-") == 0 &&
-                          attn__temporary_write(&t, "a/b/c", "text", 4) == ATTN_OK &&
-                          is_there(std::string(t.path) + "/a/b/c");
-        attn__temporary_remove(&t);
-        setenv("TMPDIR", "no/such", 1);
-        const std::string gone = t.path;
-        return made && !is_there(gone) && attn__temporary_new(&t) == ATTN_IO &&
-               std::strstr(attn_error(), "no/such, which TMPDIR names") != nullptr;
-    }) == 0);
+              attn__temporary t;
+              setenv("TMPDIR", "t", 1);
+              if (chdir(here.path.c_str()) != 0 || mkdir("t", 0700) != 0 ||
+                  attn__temporary_new(&t) != ATTN_OK || chdir("/") != 0) {
+                  return false;
+              }
+              const bool made = std::string(t.path).find(here.path + "/t/attn-") == 0 &&
+                                attn__temporary_write(&t, "a/b/c", "text", 4) == ATTN_OK &&
+                                is_there(std::string(t.path) + "/a/b/c");
+              attn__temporary_remove(&t);
+              setenv("TMPDIR", "no/such", 1);
+              const std::string gone = t.path;
+              return made && !is_there(gone) && attn__temporary_new(&t) == ATTN_IO &&
+                     std::strstr(attn_error(), "no/such, which TMPDIR names") != nullptr;
+          }) == 0);
 }

@@ -25,8 +25,8 @@ class Walled {
         const auto used = static_cast<size_t>(of.count() * attn__type_bytes(of.type()));
         const size_t pages = (used + page - 1) / page * page;
         bytes = pages + page;
-        base = static_cast<char *>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        base = static_cast<char *>(
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         REQUIRE(static_cast<void *>(base) != MAP_FAILED);
         REQUIRE(mprotect(base + pages, page, PROT_NONE) == 0);
         std::memcpy(base + pages - used, of.t.data, used);
@@ -71,7 +71,7 @@ TEST_CASE("rows that a tile has and a sequence lacks read nothing behind any ten
         call.c.blocks = &blocks;
         call.c.q_scale = &scale->t;
         call.c.alignment = 4;
-        const Walled walls[] = {Walled(*call.q),  Walled(*call.k), Walled(*call.v),
+        const Walled walls[] = {Walled(*call.q),  Walled(*call.k),   Walled(*call.v),
                                 Walled(*call.o),  Walled(*call.lse), Walled(*counts),
                                 Walled(*indices), Walled(*scale)};
         (void)walls;
@@ -182,8 +182,7 @@ TEST_CASE("a dropout key in memory lies at a multiple of its size") {
     call.fill();
     uint64_t seeds[2] = {1, 2};
     call.c.dropout = 0.5;
-    call.c.seed_at =
-        reinterpret_cast<const uint64_t *>(reinterpret_cast<const char *>(seeds) + 4);
+    call.c.seed_at = reinterpret_cast<const uint64_t *>(reinterpret_cast<const char *>(seeds) + 4);
     Device cpu("cpu");
     CHECK(run(cpu.d, ATTN_FORWARD, call.c, nullptr) == ATTN_LAYOUT);
     CHECK(std::string(attn_error_arg()) == "seed_at");

@@ -189,8 +189,7 @@ TEST_CASE("ready-made variants") {
     CHECK(ready("softcap", {0.5}).body() == "tanh(s / 0.5) * 0.5");
     CHECK(ready("dilated", {3}).body() == "(q - k) % 3 == 0");
     CHECK(ready("document", {}).text() == "attn 1;\ni32 ids[2];\nids[b][q] == ids[b][k]");
-    CHECK(ready("bias", {}).body() ==
-          "t1 = bias[b][h][i][k];\nt1 != -inf ? s + t1 : -inf");
+    CHECK(ready("bias", {}).body() == "t1 = bias[b][h][i][k];\nt1 != -inf ? s + t1 : -inf");
     CHECK(ready("bias", {0, 1, 0, 1}).body() ==
           "t1 = bias[0][h][0][k];\nt1 != -inf ? s + t1 : -inf");
     CHECK(ready("relative", {16}).body() == "s + table[h][max(-16, min(k - q, 16)) + 16]");

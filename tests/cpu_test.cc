@@ -365,7 +365,7 @@ TEST_CASE("cpu: whole tiles, and values that are too large or small to be split"
     const struct {
         char where;
         float value;
-    } plants[] = {{'-', 0},   {'q', 1e19f},  {'q', inf}, {'k', -1e19f}, {'k', not_a_number},
+    } plants[] = {{'-', 0},   {'q', 1e19f},  {'q', inf},   {'k', -1e19f}, {'k', not_a_number},
                   {'v', inf}, {'v', 1e-30f}, {'q', 1e-30f}};
     for (const auto &plant : plants) {
         for (const int type : {ATTN_F32, ATTN_BF16, ATTN_F16}) {

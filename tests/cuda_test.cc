@@ -195,7 +195,9 @@ TEST_CASE("without a usable driver there is one entry that says why") {
     one(path + " FAKE_CUDA_INIT=100", "it answers 100, CUDA_ERROR_NO_DEVICE");
     one(path + " FAKE_CUDA_VERSION=11020", "it is for CUDA 11.2 and 11.4 is wanted");
     one(path + " FAKE_CUDA_DEVICES=0", "it has no device");
-    const char *const empty = "/usr/local/cuda/lib64/" "st" "ubs/libcuda.so"; // links, runs nothing
+    const char *const empty = "/usr/local/cuda/lib64/"
+                              "st"
+                              "ubs/libcuda.so"; // links, runs nothing
     if (access(empty, R_OK) == 0) {
         one(std::string("ATTN_CUDA=") + empty, "it answers 34");
     } else {

@@ -474,9 +474,8 @@ struct gcn {
             in[2 * l] = at(l);
         }
         in[1] = static_cast<uint32_t>(write);
-        REQUIRE(code.launch("shared",
-                            {emu::Code::at(in), emu::Code::at(out), (int32_t)in.size()}, 1, 64,
-                            32768) == ATTN_OK);
+        REQUIRE(code.launch("shared", {emu::Code::at(in), emu::Code::at(out), (int32_t)in.size()},
+                            1, 64, 32768) == ATTN_OK);
         const attn__emu_counts n = chip.last();
         return n.shared_cycles - n.shared_access;
     }

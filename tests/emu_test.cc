@@ -263,7 +263,7 @@ TEST_CASE("mma: numbers", "[ptx]") {
     CHECK(one("mma_f16", 0x7bff, 0x7bff, 0) == 65504.0f * 65504.0f);
     CHECK(one("mma_f16", 0x3c01, 0x3c01, -1) == 0x1p-9f + 0x1p-20f); // 1 + 2^-10, squared
     CHECK(one("mma_f16", 0xbc00, 0x3c00, 0x1p24f) == 0x1p24f - 1);
-    CHECK(one("mma_f16", 0x0c00, 0x0e00, 1) == 1); // + 0.75 * 2^-23: rounded toward zero
+    CHECK(one("mma_f16", 0x0c00, 0x0e00, 1) == 1);            // + 0.75 * 2^-23: rounded toward zero
     CHECK(one("mma_f16", 0x8c00, 0x0e00, 1) == 1 - 0x1p-23f); // - 0.75 * 2^-23
     CHECK(one("mma_f16", 0x7c00, 0x3c00, 0) == std::numeric_limits<float>::infinity());
     CHECK(std::isnan(one("mma_f16", 0x7c00, 0x0000, 0)));

@@ -514,8 +514,8 @@ TEST_CASE("floor and ceil keep the type: f32 of an f32, i32 of an i32") {
     CHECK(folded("s + floor(float(q)) * 10000") == "s + q * 1e+04");
     CHECK(folded("floor(q) * 10000 < k") == "q * 10000 < k");
     CHECK(folded("ceil(float(q)) < s") == "q < s");
-    for (const char *quotient : {"floor(q / 1)", "floor(q / -1)", "ceil(q / 1)", "ceil(q / -1)",
-                                 "floor(q / 16)"}) {
+    for (const char *quotient :
+         {"floor(q / 1)", "floor(q / -1)", "ceil(q / 1)", "ceil(q / -1)", "floor(q / 16)"}) {
         graph g;
         const int root = g.parse(quotient);
         INFO(quotient);

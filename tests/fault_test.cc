@@ -37,10 +37,8 @@ std::vector<Named> calls(const Device &on, Call &x, Call &other) {
     return {
         {"attn_run", [&x] { return attn_run(x.plan, &x.c, x.workspace, nullptr); }},
         {"attn_plan_new", plan},
-        {"attn_tensor_copy",
-         [&on, &x] { return attn_tensor_copy(on.d, &x.o.t, &x.q.t, nullptr); }},
-        {"attn_random",
-         [&on, &x] { return attn_random(on.d, &x.lse.t, ATTN_NORMAL, 1, nullptr); }},
+        {"attn_tensor_copy", [&on, &x] { return attn_tensor_copy(on.d, &x.o.t, &x.q.t, nullptr); }},
+        {"attn_random", [&on, &x] { return attn_random(on.d, &x.lse.t, ATTN_NORMAL, 1, nullptr); }},
         {"attn_merge",
          [&on, &x] {
              const attn_tensor *const o[] = {&x.o.t}, *const lse[] = {&x.lse.t};
@@ -80,7 +78,9 @@ std::vector<Named> calls(const Device &on, Call &x, Call &other) {
 }
 
 // A call for which nothing is planned.
-void change(Call &x) { x.c.captures = nullptr, x.c.n_captures = 0; }
+void change(Call &x) {
+    x.c.captures = nullptr, x.c.n_captures = 0;
+}
 
 bool all_answer(const std::vector<Named> &list, int status, const std::string &word) {
     bool all = true;

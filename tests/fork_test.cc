@@ -34,10 +34,14 @@ struct Folder {
         path = name;
         std::ofstream(path + "/cc") << "#!/bin/sh\n"
                                        "case \" $* \" in *' -v '*) exec cc \"$@\" ;; esac\n"
-                                       "if mkdir " + path + "/begun 2>/dev/null; then\n"
-                                       "    while [ -e " + path + "/hold ]; do sleep 0.02; done\n"
-                                       "fi\n"
-                                       "exec cc \"$@\"\n";
+                                       "if mkdir " +
+                                           path +
+                                           "/begun 2>/dev/null; then\n"
+                                           "    while [ -e " +
+                                           path +
+                                           "/hold ]; do sleep 0.02; done\n"
+                                           "fi\n"
+                                           "exec cc \"$@\"\n";
         std::ofstream(path + "/hold") << "";
         REQUIRE(chmod((path + "/cc").c_str(), 0700) == 0);
         setenv("CC", (path + "/cc").c_str(), 1);
@@ -146,13 +150,15 @@ TEST_CASE("a child has the log, memory and kernels of its parent") {
     REQUIRE(unlink((here.path + "/hold").c_str()) == 0);
     REQUIRE(makes(device.d, 2));
     REQUIRE(attn_log((here.path + "/log").c_str(), 2) == ATTN_OK);
-    CHECK(in_child([&] {
-        void *memory = nullptr;
-        const bool has = attn_buffer_new(device.d, 64, &memory) == ATTN_OK;
-        attn_buffer_release(device.d, memory);
-        attn__log_write(1, "{\"child\": 1}");
-        return has && makes(device.d, 2);
-    }, 60) == 0);
+    CHECK(in_child(
+              [&] {
+                  void *memory = nullptr;
+                  const bool has = attn_buffer_new(device.d, 64, &memory) == ATTN_OK;
+                  attn_buffer_release(device.d, memory);
+                  attn__log_write(1, "{\"child\": 1}");
+                  return has && makes(device.d, 2);
+              },
+              60) == 0);
     CHECK(attn_log(nullptr, 0) == ATTN_OK);
     std::string line;
     std::getline(std::ifstream(here.path + "/log"), line);

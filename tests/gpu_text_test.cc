@@ -198,9 +198,20 @@ struct box {
 box box_around(const attn__env &env, rng &r) {
     box b = {{}, env, 1 + r.below(4), 1 + r.below(4), 1 + r.below(2)};
     const int32_t *const e = env.leaf;
-    b.ints = {e[LEAF_b],  e[LEAF_h],  e[LEAF_h] + b.heads - 1, e[LEAF_q],  e[LEAF_q] + b.rows - 1,
-              e[LEAF_i],  e[LEAF_i] + b.rows - 1, e[LEAF_k],   e[LEAF_k] + b.keys - 1,
-              e[LEAF_nq], e[LEAF_nk], e[LEAF_nh], e[LEAF_hk],  e[LEAF_batch]};
+    b.ints = {e[LEAF_b],
+              e[LEAF_h],
+              e[LEAF_h] + b.heads - 1,
+              e[LEAF_q],
+              e[LEAF_q] + b.rows - 1,
+              e[LEAF_i],
+              e[LEAF_i] + b.rows - 1,
+              e[LEAF_k],
+              e[LEAF_k] + b.keys - 1,
+              e[LEAF_nq],
+              e[LEAF_nk],
+              e[LEAF_nh],
+              e[LEAF_hk],
+              e[LEAF_batch]};
     return b;
 }
 attn__env env_in(const box &b, int row, int key, int head) {
@@ -252,8 +263,8 @@ TEST_CASE("text gives the bits of the vector machine, classes are never wrong") 
                     env_in(b, at % b.rows, at / b.rows % b.keys, at / b.rows / b.keys);
                 const float s = some_s(r);
                 const pair_of_ints pair = pair_of(env);
-                const auto val = eval32(&v->graph, std::max(v->score, v->mask), s, env,
-                                        with[j]->bound);
+                const auto val =
+                    eval32(&v->graph, std::max(v->score, v->mask), s, env, with[j]->bound);
                 if (score) {
                     attn__val32 got;
                     got.f = score(&params, &pair, s, 1, 0);
@@ -325,8 +336,8 @@ TEST_CASE("text finds the blocks of ordinary masks") {
                     attn__box_set(&want, LEAF_hk, 4, 4);
                     attn__box_set(&want, LEAF_batch, 1, 1);
                     want.no_overflow = 1;
-                    const box_of_ints b = {0,     h, h,     q0, q0 + 7, q, q + 7,
-                                           k, k + 7, 40, 56, 4, 4,      1};
+                    const box_of_ints b = {0, h,     h,  q0, q0 + 7, q, q + 7,
+                                           k, k + 7, 40, 56, 4,      4, 1};
                     INFO(texts[j] << " h " << h << " q " << q0 << " k " << k);
                     CHECK(class_of(&params, &b) == attn__class(&v->graph, v->mask, &want));
                 }
@@ -424,15 +435,40 @@ TEST_CASE("text does not look at many elements") {
 
 /* Each op against both ends of its interval: boxes of q and k around 0, a bound w that wanders. */
 TEST_CASE("the class is never wrong, op by op") {
-    const char *const ops[] = {
-        "-q",           "abs(q)",         "q + k",          "q - k",       "q * k",
-        "min(q, k)",    "max(q, k)",      "floordiv(q, k)", "q % k",       "fmod(q, k)",
-        "band(q, k)",   "bor(q, k)",      "bxor(q, k)",     "bnot(q)",     "shl(q, h)",
-        "sar(q, h)",    "shr(q, h)",      "shl(q, k)",      "sar(q, k)",   "shr(q, k)",
-        "int(q * 0.3)", "floor(q / 3)",   "ceil(k / -7)",   "abs(q / 2 - k)", "-(q / 4)",
-        "q / 3 * (k / 5)", "min(q / 2, k / 3)", "max(q / 2, k / 3)", "q / (h + 0.5)",
-        "q < k ? q : k + 9", "q == k ? 5 : q - k", "q != k && q > 0 ? q / 2 : k / 2",
-        "(q <= k || !(k < 3)) ? q : h",  "t[k]"};
+    const char *const ops[] = {"-q",
+                               "abs(q)",
+                               "q + k",
+                               "q - k",
+                               "q * k",
+                               "min(q, k)",
+                               "max(q, k)",
+                               "floordiv(q, k)",
+                               "q % k",
+                               "fmod(q, k)",
+                               "band(q, k)",
+                               "bor(q, k)",
+                               "bxor(q, k)",
+                               "bnot(q)",
+                               "shl(q, h)",
+                               "sar(q, h)",
+                               "shr(q, h)",
+                               "shl(q, k)",
+                               "sar(q, k)",
+                               "shr(q, k)",
+                               "int(q * 0.3)",
+                               "floor(q / 3)",
+                               "ceil(k / -7)",
+                               "abs(q / 2 - k)",
+                               "-(q / 4)",
+                               "q / 3 * (k / 5)",
+                               "min(q / 2, k / 3)",
+                               "max(q / 2, k / 3)",
+                               "q / (h + 0.5)",
+                               "q < k ? q : k + 9",
+                               "q == k ? 5 : q - k",
+                               "q != k && q > 0 ? q / 2 : k / 2",
+                               "(q <= k || !(k < 3)) ? q : h",
+                               "t[k]"};
     std::vector<std::unique_ptr<variant>> variants;
     std::vector<std::string> sources, texts;
     const int32_t table[3] = {4, 7, 100};
@@ -525,7 +561,7 @@ TEST_CASE("text reads tensors as the host does") {
             const int bytes = attn__type_bytes(rows[j].type);
             attn__set(memory.data() + 512 + (e - 40) * bytes, rows[j].type,
                       rows[j].type == ATTN_BOOL || rows[j].type == ATTN_U8 ? r.below(2)
-                      : rows[j].type == ATTN_I32 ? r.between(-9, 9)
+                      : rows[j].type == ATTN_I32                           ? r.between(-9, 9)
                                                  : r.between(-90, 90) / 8.0);
         }
         const attn_variant *const v = variants[j]->v;
@@ -541,8 +577,7 @@ TEST_CASE("text reads tensors as the host does") {
                 env.leaf[LEAF_h] = h;
                 env.leaf[LEAF_k] = k;
                 const pair_of_ints pair = pair_of(env);
-                const auto val =
-                    eval32(&v->graph, std::max(v->score, v->mask), 2, env, {bound[j]});
+                const auto val = eval32(&v->graph, std::max(v->score, v->mask), 2, env, {bound[j]});
                 INFO(rows[j].text << " " << attn__type_name(rows[j].type) << " " << h << " " << k);
                 if (score) {
                     CHECK(score(&params, &pair, 2, 1, 0) == val[(size_t)v->score].f);

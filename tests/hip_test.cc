@@ -193,8 +193,8 @@ TEST_CASE("hipRTC may hang or end") {
 
 TEST_CASE("rows of memory by HIP's copies") {
     Device on("hip:1"), host("cpu");
-    Tensor from(host, ATTN_F32, {6, 5, 8}, 7), far(on, ATTN_F32, {5, 6, 8}), also(on, ATTN_F32,
-                                                                              {5, 6, 8});
+    Tensor from(host, ATTN_F32, {6, 5, 8}, 7), far(on, ATTN_F32, {5, 6, 8}),
+        also(on, ATTN_F32, {5, 6, 8});
     std::vector<int64_t> turned = {5, 6, 8}, strides = {8, 40, 1};
     attn_tensor view = from.t;
     view.shape = turned.data();

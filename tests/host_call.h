@@ -1,6 +1,7 @@
 /* host_call.h: tensors in host memory and a whole attention call made of them.
 
-   Who includes it: plan_test.cc and ref_test.cc. A test changes one member of a call that works. */
+   Who includes it: the tests of plans, of the oracle, of bytes and of bundles. A test changes one
+   member of a call that works. */
 #ifndef ATTN_HOST_CALL_H
 #define ATTN_HOST_CALL_H
 
@@ -136,6 +137,20 @@ struct Call {
         captures.push_back({name, value ? &value->t : nullptr, grad ? &grad->t : nullptr, 0});
         c.captures = captures.data();
         c.n_captures = static_cast<int64_t>(captures.size());
+    }
+};
+
+/* A call in f64 throughout. */
+struct Exact : Call {
+    Exact() { type = real = lse_type = ATTN_F64; }
+};
+/* So small that differences of every element are quick. */
+struct Small : Exact {
+    Small() {
+        D = 3;
+        DV = 2;
+        NQ = 3;
+        NK = 4;
     }
 };
 

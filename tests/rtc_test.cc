@@ -206,7 +206,8 @@ TEST_CASE("a process whose kernels are cached does not open NVRTC") {
 TEST_CASE("a note of a compiler counts while its file is what it was") {
     const std::string folder = new_folder(), path = folder + "/libthirteen.so";
     const std::string cc = "echo 'int version(int *a, int *b) { *a = 13; *b = 1; return 0; }' | "
-                           "cc -shared -fPIC -x c - -o " + path;
+                           "cc -shared -fPIC -x c - -o " +
+                           path;
     if (std::system(cc.c_str()) != 0) {
         std::printf("skipped: no cc\n");
         return;

@@ -169,9 +169,8 @@ TEST_CASE("tile: softmax of many rows has the bits of softmax of each") {
                                                   &want_l[i], &want_corr[i], nullptr);
                     CHECK((state == ROW_NAN) == (rows == 7 && i == 5));
                 }
-                REQUIRE(ops.softmax_rows(p.data(), 144, FORM_F32, p.data(), 144, rows, n,
-                                         by.data(), m.data(), l.data(), corr.data(),
-                                             nan.data(), nullptr));
+                REQUIRE(ops.softmax_rows(p.data(), 144, FORM_F32, p.data(), 144, rows, n, by.data(),
+                                         m.data(), l.data(), corr.data(), nan.data(), nullptr));
                 CHECK(nan[5] == (rows == 7));
                 for (size_t i = 0; i < static_cast<size_t>(rows); i++) {
                     CHECK(memcmp(&p[i * 144], &want[i * 144], static_cast<size_t>(n) * 4) == 0);
@@ -184,15 +183,15 @@ TEST_CASE("tile: softmax of many rows has the bits of softmax of each") {
                     ops.narrow(to.data(), want.data(), n);
                     std::fill(m.begin(), m.end(), want_m[0]);
                     REQUIRE(ops.softmax_rows(s.data(), 144, FORM_PAIRS, s.data(), 144, 1, n,
-                                             by.data(), m.data(), l.data(), corr.data(),
-                                             nan.data(), nullptr));
+                                             by.data(), m.data(), l.data(), corr.data(), nan.data(),
+                                             nullptr));
                     CHECK(memcmp(s.data(), to.data(), static_cast<size_t>(n) * 2) == 0);
                 }
                 s[2] = inf;
                 p = s;
                 CHECK_FALSE(ops.softmax_rows(s.data(), 144, FORM_F32, s.data(), 144, rows, n,
-                                             by.data(), m.data(), l.data(), corr.data(),
-                                             nan.data(), nullptr));
+                                             by.data(), m.data(), l.data(), corr.data(), nan.data(),
+                                             nullptr));
                 CHECK(memcmp(s.data(), p.data(), s.size() * 4) == 0);
             }
         }

@@ -280,12 +280,12 @@ TEST_CASE("every table of this processor has the same bits, whichever argument i
             }
             // Arguments in rows 0 to 2, the result in row 3: two chunks of a chain, with a pause.
             const auto row = [&](int e) { return vm_ref{e * (int32_t)sizeof memory[0], AT_ROW}; };
-            const vm_insn chain[] = {{lanes->load, {row(hand), row(0)}},
-                                     {lanes->pause, {row(0), row(0)}},
-                                     {lanes->op[op][type][hand],
-                                      {row(hand == 0), row(hand == 2 ? 1 : 2)}},
-                                     {lanes->store, {row(3), row(0)}},
-                                     {lanes->end, {row(0), row(0)}}};
+            const vm_insn chain[] = {
+                {lanes->load, {row(hand), row(0)}},
+                {lanes->pause, {row(0), row(0)}},
+                {lanes->op[op][type][hand], {row(hand == 0), row(hand == 2 ? 1 : 2)}},
+                {lanes->store, {row(3), row(0)}},
+                {lanes->end, {row(0), row(0)}}};
             char *const base[VM_BASES] = {nullptr, (char *)memory, nullptr};
             CHECK(lanes->run(chain, base, nullptr, 1, 0, chunk + 1) == 0);
             for (int j = 0; j < 2 * chunk; j++) {
