@@ -8,7 +8,8 @@
             v
        ATTN_HAS_... what the chip can do, tested by isa/ alone       ATTN_ISA_H   isa/ptx.h, gcn.h
        TILE_LANES   lanes of a warp (a wave)                         ATTN_ARCH_H  arch/....h
-       DEV, ATTN_ENTRY, UNROLL, ROLLED (before a loop), u32, ...
+       DEV, ATTN_ENTRY, UNROLL, ROLLED, EIGHTFOLD (before a loop: eight rounds at once, so that
+       their loads fly together), u32, ...
 
    ATTN_EMU is the chip's number in the emulator (lib/emu/emu_driver.c). There isa/ is not that of
    this folder but lib/emu/isa/, the model. */
@@ -68,6 +69,7 @@
 #define DEV static inline __attribute__((always_inline, unused))
 #define UNROLL
 #define ROLLED
+#define EIGHTFOLD
 #define EXPORT(name, value) const i32 name = value
 #define ATTN_ENTRY(name, body, params)                                                             \
     void name(const params *p);                                                                    \
@@ -78,8 +80,9 @@
 /* Blocks that an SM must have room for; 0: any. Registers change hands only where that is said. */
 #define ATTN_BLOCKS (ATTN_PRODUCER ? 1 : 0)
 #define DEV static __device__ __forceinline__
-#define UNROLL _Pragma("unroll")
-#define ROLLED _Pragma("unroll 1")
+#define UNROLL    _Pragma("unroll")
+#define ROLLED    _Pragma("unroll 1")
+#define EIGHTFOLD _Pragma("unroll 8")
 #define EXPORT(name, value) extern "C" __device__ const i32 name = value
 #define ATTN_ENTRY(name, body, params)                                                             \
     extern "C" __global__ void __launch_bounds__(ATTN_THREADS, ATTN_BLOCKS)                        \
@@ -88,8 +91,9 @@
     }
 #else
 #define DEV static __attribute__((device, always_inline, unused)) inline
-#define UNROLL _Pragma("unroll")
-#define ROLLED _Pragma("unroll 1")
+#define UNROLL    _Pragma("unroll")
+#define ROLLED    _Pragma("unroll 1")
+#define EIGHTFOLD _Pragma("unroll 8")
 #define EXPORT(name, value) extern "C" __attribute__((device, used)) const i32 name = value
 /* Waves that should fit a SIMD unit at least: two share 512 registers a lane if they can, so that
    one multiplies while the other does softmax. In a small block a lane holds more of a load. */

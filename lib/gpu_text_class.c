@@ -112,7 +112,8 @@ static void put_span(attn__text *t, const attn__symbol *symbol, int number) {
     put_bounds(t, symbol);
     put(t, ";\n    }\n");
     for (int i = 0; i < symbol->rank; i++) {
-        put(t, "    for (i32 n%d = 0; n%d <= i%d.hi - i%d.lo; n%d++)\n", i, i, i, i, i);
+        put(t, "%sfor (i32 n%d = 0; n%d <= i%d.hi - i%d.lo; n%d++)\n",
+            i + 1 < symbol->rank ? "    " : "    EIGHTFOLD ", i, i, i, i, i);
     }
     put(t, "    r = %s_with(r, read_%d(p", kind, number);
     for (int i = 0; i < symbol->rank; i++) {

@@ -215,11 +215,15 @@ DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int ra
 
 /* What is masked becomes -inf. scale: of what stands in s, for masks that read it. */
 DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scale, tile_s *s) {
+    attn_row row[TILE_ROWS];
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const attn_row row = score_lane_row(p, w, r);
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+        row[r] = score_lane_row(p, w, r);
+    }
+    UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+        const i32 k = k0 + tile_col(c);
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             const float x = s->x[r][c];
-            s->x[r][c] = score_visible(p, w, &row, k0 + tile_col(c), x * scale) ? x : MINUS_INF;
+            s->x[r][c] = score_visible(p, w, &row[r], k, x * scale) ? x : MINUS_INF;
         }
     }
 }
