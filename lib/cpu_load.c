@@ -143,6 +143,7 @@ int attn__load_panels(attn__tile *t, float *to, const attn__view *view, int64_t 
         const char *const from = direct ? direct + j * view->st[2] * view->bytes : NULL;
         if (!direct) {
             attn__load_rows(t->x.strip, view, b, h, row + j, 1);
+            attn__ask(&t->ahead, 1);
         }
         to_panels(to + j * ATTN__LANES, direct ? from : (const char *)t->x.strip, ld, rows);
     }

@@ -28,6 +28,9 @@
 
 #include <math.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 const char *attn__type_name(int type) {
     switch (type) {
@@ -180,8 +183,34 @@ static inline uint8_t to_u8(double x) {
 CONVERSIONS(X)
 #undef X
 
+/* n halves side by side, by the processor's own conversion, which is exact, too. Returns how many. */
+#if defined(__x86_64__)
+__attribute__((target("avx,f16c"))) static int64_t convert_f16(float *to, const char *from,
+                                                               int64_t n) {
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * i))));
+    }
+    return i;
+}
+static int64_t load_halves(float *to, const char *from, int64_t n) {
+    return __builtin_cpu_supports("f16c") ? convert_f16(to, from, n) : 0;
+}
+#else
+static int64_t load_halves(float *to, const char *from, int64_t n) {
+    (void)to, (void)from, (void)n;
+    return 0;
+}
+#endif
+
 void attn__load_f32(float *to, const void *from, int type, int64_t n, int64_t step) {
-    const char *const p = from;
+    const char *p = from;
+    if (type == ATTN_F16 && step == 1) {
+        const int64_t done = load_halves(to, p, n);
+        to += done;
+        p += 2 * done;
+        n -= done;
+    }
     switch (type) {
 #define X(NAME, T, to_f32, from_f32)                                                               \
     case ATTN_##NAME:                                                                              \
