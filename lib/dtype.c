@@ -183,7 +183,7 @@ static inline uint8_t to_u8(double x) {
 CONVERSIONS(X)
 #undef X
 
-/* n halves side by side, by the processor's own conversion, which is exact, too. Returns how many. */
+/* n halves side by side, by the processor's own conversion, which is exact. Returns how many. */
 #if defined(__x86_64__)
 __attribute__((target("avx,f16c"))) static int64_t convert_f16(float *to, const char *from,
                                                                int64_t n) {

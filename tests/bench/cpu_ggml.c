@@ -1,4 +1,4 @@
-/* cpu_ggml.c: the CPU engine beside llama.cpp's attention, ggml_flash_attn_ext on ggml's CPU backend.
+/* cpu_ggml.c: the CPU engine beside llama.cpp's attention, which is ggml_flash_attn_ext.
 
        cpu_ggml [tries]
 
