@@ -154,8 +154,16 @@ DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int ra
     }
 }
 #elif ATTN_HAS_SCORE
+/* Two bodies: for distances alone where registers allow it. */
+#if ATTN_SCORE_NEAR && (ATTN_PRODUCER || defined(ATTN_SCORE_REACH))
+#define SCORE_NEAR 1
+#else
+#define SCORE_NEAR 0
+#endif
+
 /* Near positions are exact in f32, and so are their differences. A product that is not near may be
    -inf, of which a score may make what is finite. */
+#if SCORE_NEAR
 DEV int score_near(const attn_params *p, const attn_item *w, i32 k0, const tile_s *s) {
     const i32 most = 1 << 22;
     int near = p->k0 + w->k_end < most && w->seq.q0 + w->seq.nq < most && w->seq.q0 > -most;
@@ -175,6 +183,7 @@ DEV int score_near(const attn_params *p, const attn_item *w, i32 k0, const tile_
     (void)k0, (void)s;
     return !warp_any(!near);
 }
+#endif
 
 /* near: a product is not -inf, or its score is not finite then. */
 DEV void score_pairs(const attn_params *p, const attn_item *w, i32 k0, int near, tile_s *s) {
@@ -186,19 +195,20 @@ DEV void score_pairs(const attn_params *p, const attn_item *w, i32 k0, int near,
             attn_pair at = score_leaves(p, w, &row, k0 + tile_col(c));
             at.d = from - (float)(tile_col(c) - tile_col(0));
             const float x = s->x[r][c], y = attn_score(p, &at, x, scale, near);
-            s->x[r][c] = !near && x * scale == MINUS_INF ? MINUS_INF : y;
+            const int lost = !near && !ATTN_SCORE_INFINITE && x * scale == MINUS_INF;
+            s->x[r][c] = lost ? MINUS_INF : y;
         }
     }
 }
 DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int raw, tile_s *s) {
     (void)raw;
-#if ATTN_SCORE_NEAR
-    if (!score_near(p, w, k0, s)) {
-        score_pairs(p, w, k0, 0, s);
+#if SCORE_NEAR
+    if (score_near(p, w, k0, s)) {
+        score_pairs(p, w, k0, 1, s);
         return;
     }
 #endif
-    score_pairs(p, w, k0, ATTN_SCORE_NEAR || ATTN_SCORE_INFINITE, s);
+    score_pairs(p, w, k0, 0, s);
 }
 #else
 DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int raw, tile_s *s) {
