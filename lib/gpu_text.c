@@ -162,7 +162,7 @@ static void put_reader(attn__text *t, const attn__symbol *symbol, int number, in
     for (int i = 0; i < symbol->rank; i++) {
         put(t, " + i%d * p->word[%d]", i, word + 2 + 2 * i);
     }
-    put(t, ") : (u64)p->word;\n");
+    put(t, ") : readable(p->word);\n");
     switch (type) {
     case ATTN_F32: put(t, "    const float x = float_of(load_u32(at));\n"); break;
     case ATTN_F16: put(t, "    const float x = float_of_f16(load_u16(at));\n"); break;

@@ -80,6 +80,7 @@ std::string prelude() {
            "    return x * scale / by;\n"
            "}\n"
            "DEV float rcp_fast(float x) { return float_of(bits_of(1 / x) + 1); }\n" // 1 ulp off
+           "DEV u64 readable(const void *p) { return (u64)p; }\n"
            "DEV u32 load_u8(u64 at) { return *(const u8 *)at; }\n"
            "DEV u32 load_u16(u64 at) { return *(const u16 *)at; }\n"
            "DEV u32 load_u32(u64 at) { return *(const u32 *)at; }\n"

@@ -108,6 +108,8 @@ DEV float float_of_bf16(u32 x) { return __uint_as_float(x << 16); }
 
 /* -- Device memory ----------------------------------------------------------------------------- */
 #define GLOBAL(type, at) (*(type *)__cvta_global_to_generic(at))
+/* A word that may be read where nothing is wanted; p: into the kernel's parameters. */
+DEV u64 readable(const void *p) { return (u64)p; }
 DEV u32 load_u8(u64 at) { return GLOBAL(const u8, at); }
 DEV u32 load_u16(u64 at) { return GLOBAL(const u16, at); }
 DEV u32 load_u32(u64 at) { return GLOBAL(const u32, at); }

@@ -114,6 +114,8 @@ DEV float float_of_bf16(u32 x) { return float_of(x << 16); }
         const own y = (own)x;                                                                      \
         attn_emu->call(at, &y, sizeof y);                                                          \
     }
+/* A word that may be read where nothing is wanted; p: into the kernel's parameters. */
+DEV u64 readable(const void *p) { return (u64)p; }
 EMU_LOAD(load_u8, load, u64, u32, u8)
 EMU_LOAD(load_u16, load, u64, u32, u16)
 EMU_LOAD(load_u32, load, u64, u32, u32)
