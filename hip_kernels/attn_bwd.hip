@@ -25,7 +25,12 @@ EXPORT(attn_bwd_shared, BACKWARD_SHARED_BYTES);
 
 /* The block's number. Behind the loop its item is found once more, which takes no register in it. */
 DEV i64 bwd_number(const attn_params *p) {
+#if ATTN_ORDERED
+    (void)p;
+    return (i64)shared_load_u32((u32)ORDER_SHARED + ORDER_NUMBER);
+#else
     return p->first + (i64)forget((u32)block_id());
+#endif
 }
 
 DEV void attn_bwd_item(const attn_params *p, attn_item *w) {
@@ -49,6 +54,9 @@ DEV void attn_bwd_item(const attn_params *p, attn_item *w) {
 
 DEV void attn_bwd_body(const attn_params *p) {
     attn_item w;
+#if ATTN_ORDERED
+    order_begin(p, ORDER_SHARED);
+#endif
     if (work_item(p, bwd_number(p), &w)) {
         attn_bwd_item(p, &w);
     }

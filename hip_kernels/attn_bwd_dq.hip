@@ -46,6 +46,7 @@ DEV void dq_store(const attn_params *p, u64 to, int pass, const float *x) {
 
 /* Rows that are not finite are marked. */
 DEV void dq_pass(const attn_params *p, const attn_item *w, int pass) {
+    const int warp = warp_id(); /* all lanes ask */
     tile_d d;
     dq_take(dq_block(p, w, w->h, w->row0 / ATTN_BN), pass, &d);
     UNROLL for (int r = 0; r < DQ_ROWS; r++) {
@@ -55,7 +56,7 @@ DEV void dq_pass(const attn_params *p, const attn_item *w, int pass) {
             zero = fma_f32(d.x[r][c], 0.0f, zero);
         }
         if (zero != 0.0f) {
-            shared_store_u32(mark_at(warp_id(), dq_row(r)), 1);
+            shared_store_u32(mark_at(warp, dq_row(r)), 1);
         } else if (row < w->rows) {
             dq_store(p, rows_at(&p->back.to, w->b, w->h, grad_row(w, row)), pass, d.x[r]);
         }
@@ -63,15 +64,16 @@ DEV void dq_pass(const attn_params *p, const attn_item *w, int pass) {
 }
 
 DEV void dq_item(const attn_params *p, attn_item *w) {
+    const int warp = warp_id();
     for (int r = lane_id(); r < ATTN_BN; r += TILE_LANES) {
-        shared_store_u32(mark_at(warp_id(), r), 0);
+        shared_store_u32(mark_at(warp, r), 0);
     }
     warp_sync();
     for (int pass = 0; pass < DQ_PASSES; pass++) {
         dq_pass(p, w, pass);
     }
     block_sync();
-    for (i32 r = warp_id(); r < ATTN_BN; r += ATTN_WARPS) {
+    for (i32 r = warp; r < ATTN_BN; r += ATTN_WARPS) {
         if (w->row0 + r < w->rows && is_marked(r)) {
             careful_grad_row(p, w, w->row0 + r);
         }

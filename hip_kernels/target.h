@@ -44,7 +44,10 @@
 #define ATTN_ISA_MORE_H "isa/ptx_sm90.h"
 #define ATTN_ARCH_H "arch/sm90.h"
 #else
-#define ATTN_ARCH_H "arch/sm80.h" /* the 90 takes it, too, under multistage */
+#define ATTN_ARCH_H "arch/sm80.h" /* the 90 takes it, too, under multistage and in backward */
+#endif
+#if ATTN_WGMMA
+#define ATTN_ISA_MORE_H "isa/ptx_sm90.h"
 #endif
 #if ATTN_CHIP == 90
 #define ATTN_HAS_ADD_4 1 /* atomics of four floats */

@@ -102,6 +102,7 @@ typedef struct attn__target {
     const struct attn__tile_row *few;      /* the same of few rows with a mask */
     const struct attn__tile_row *plain;    /* the same where nothing is asked but q.k and p.v */
     const struct attn__grad_row *grads; /* of backward */
+    const struct attn__group_row *groups; /* of it, too: what is tried first; NULL: none */
 } attn__target;
 /* target.c. The target of a name, or number i of all; NULL: there is none. */
 const attn__target *attn__target_find(const char *name);
@@ -138,8 +139,10 @@ typedef struct attn__grad_size {
     attn__tile_size fused; /* of all three gradients by one kernel; bm 0: there is none */
     int split;             /* its warps that share rows */
 } attn__grad_size;
-attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows);
-int attn__grad_least(const attn__target *target, int fused); /* keys of its smallest step */
+/* groups: fused, products are those of groups of warps, and nothing else is told. */
+attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows,
+                                  int groups);
+int attn__grad_least(const attn__target *target, int fused, int groups); /* of its steps */
 
 extern const attn__driver attn__cuda, attn__hip; /* gpu_cuda.c, gpu_hip.c */
 /* gpu_near.c: of a table whose memory is the host's. */

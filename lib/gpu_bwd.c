@@ -12,9 +12,9 @@
               attn_bwd of query rows    dq
               attn_bwd of key rows      dk and dv, where registers are few one after the other
 
-   Fused there are five products instead of seven, but the parts of dq are added in the order in
-   which blocks come. Apart each result has one writer, which sums in one order: the same bits in
-   each run, as plans that are deterministic promise.
+   Fused there are five products instead of seven. The parts of dq are added in the order in which
+   blocks come or, where the plan is deterministic, in one order (core/order.h). Apart each result
+   has one writer, which sums in one order, whatever else is in the batch.
 
        workspace   | statistics [B][H][NQ] of 8 bytes | dO [B][H][NQ][DV], if of another type |
                    | parts of dq (core/dq.h), if fused |
@@ -36,9 +36,10 @@ enum { FEW = 64 };
 static int compiled_size(const attn__problem *p) {
     return attn__compiled_size(p->D > p->DV ? p->D : p->DV);
 }
-static attn__grad_size grad_size(const attn_plan *plan, const attn__job *job, int64_t rows) {
+static attn__grad_size grad_size(const attn_plan *plan, const attn__job *job, int64_t rows,
+                                 int groups) {
     const attn__problem *const p = &plan->problem;
-    return attn__target_grad(job->target, p->q.type, compiled_size(p), rows);
+    return attn__target_grad(job->target, p->q.type, compiled_size(p), rows, groups);
 }
 
 /* A pass's kernel with the tile of its grid. */
@@ -58,7 +59,10 @@ static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, const 
     attn__job_define(job, "ATTN_KEY_ROWS", pass != QUERIES && pass != DQ);
     attn__job_define(job, "ATTN_SUMS", sums);
     attn__job_define(job, "ATTN_FUSED", is_fused);
-    attn__job_define(job, "ATTN_SPLIT", is_fused ? grad_size(plan, job, p->NK).split : 1);
+    attn__job_define(job, "ATTN_SPLIT",
+                     is_fused ? grad_size(plan, job, p->NK, k->grid.groups).split : 1);
+    attn__job_define(job, "ATTN_WGMMA", k->grid.groups);
+    attn__job_define(job, "ATTN_ORDERED", k->grid.ordered);
     attn__job_define(job, "ATTN_HAS_GRADS",
                      (pass == QUERIES || pass == FUSED) && grads->text.n_sites > 0);
     return pass == DQ ? attn__kernel_get_variant(plan, job, k, "attn_bwd_dq", "attn_bwd_dq_shared")
@@ -68,9 +72,9 @@ static int compile_tile(attn_plan *plan, attn__job *job, attn__kernel *k, const 
 /* One pass of attn_bwd.hip. */
 static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, int sums) {
     const attn__problem *const p = &plan->problem;
-    const attn__grad_size many = grad_size(plan, job, INT64_MAX);
-    const attn__grad_size size = grad_size(plan, job, pass == QUERIES ? p->NQ : p->NK);
-    const int is_fused = pass == FUSED;
+    const int is_fused = pass == FUSED, groups = k->grid.groups;
+    const attn__grad_size many = grad_size(plan, job, INT64_MAX, groups);
+    const attn__grad_size size = grad_size(plan, job, pass == QUERIES ? p->NQ : p->NK, groups);
     const a_pass what = {pass, sums};
     k->grid.pack = k->grid.splits = 1;
     k->grid.xcds = job->target->xcds;
@@ -78,7 +82,7 @@ static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, i
                      .what = &what,
                      .many = k->grid,
                      .few = is_fused ? FEW : 0,
-                     .least = attn__grad_least(job->target, is_fused)};
+                     .least = attn__grad_least(job->target, is_fused, groups)};
     k->grid.tile = is_fused ? size.fused : size.tile;
     fit.many.tile = is_fused ? many.fused : many.tile;
     return attn__kernel_fit(plan, job, k, &fit);
@@ -86,20 +90,29 @@ static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, i
 
 static int may_fuse(const attn_plan *plan, const attn__job *job) {
     const attn__problem *const p = &plan->problem;
-    return grad_size(plan, job, p->NK).fused.bm && p->dq.type && p->dk.type && p->dv.type &&
-           !(p->flags & (ATTN_DETERMINISTIC | ATTN_BATCH_INVARIANT));
+    return grad_size(plan, job, p->NK, 0).fused.bm && p->dq.type && p->dk.type && p->dv.type &&
+           !(p->flags & ATTN_BATCH_INVARIANT);
 }
 
-/* Without code if all its tiles would spill. */
+/* By groups of warps, where the chip has them, else by its twin; without code if all tiles of both
+   would spill. */
 static int compile_fused(attn_plan *plan, attn__job *job, attn__kernel *kernel) {
-    ATTN_TRY(compile(plan, job, &kernel[FUSED], FUSED, SUM | SUM_V));
-    if (kernel[FUSED].spilled > FEW) {
-        attn__code_put(kernel[FUSED].code);
-        kernel[FUSED].code = NULL;
-        return ATTN_OK;
+    attn__kernel *const k = &kernel[FUSED];
+    for (int groups = 1; groups >= 0; groups--) {
+        if (!grad_size(plan, job, plan->problem.NK, groups).fused.bm) {
+            continue;
+        }
+        k->grid.groups = groups;
+        k->grid.ordered = (plan->problem.flags & ATTN_DETERMINISTIC) != 0;
+        ATTN_TRY(compile(plan, job, k, FUSED, SUM | SUM_V));
+        if (k->spilled <= FEW) {
+            kernel[DQ].grid = k->grid;
+            return compile_tile(plan, job, &kernel[DQ], &(const a_pass){DQ, SUM});
+        }
+        attn__code_put(k->code);
+        k->code = NULL;
     }
-    kernel[DQ].grid = kernel[FUSED].grid;
-    return compile_tile(plan, job, &kernel[DQ], &(const a_pass){DQ, SUM});
+    return ATTN_OK;
 }
 
 static int compile_apart(attn_plan *plan, attn__job *job, attn__kernel *kernel) {
@@ -108,7 +121,7 @@ static int compile_apart(attn_plan *plan, attn__job *job, attn__kernel *kernel) 
     if (p->dq.type || ((const attn__gpu_plan *)plan->state)->grads.text.n_sites) {
         ATTN_TRY(compile(plan, job, &kernel[QUERIES], QUERIES, SUM));
     }
-    if (sums == (SUM | SUM_V) && !grad_size(plan, job, p->NK).apart) {
+    if (sums == (SUM | SUM_V) && !grad_size(plan, job, p->NK, 0).apart) {
         return compile(plan, job, &kernel[KEYS], KEYS, sums);
     }
     if (sums & SUM) {
@@ -141,18 +154,22 @@ static uint64_t copy_bytes(const attn__problem *p) {
     return has_copy(p) ? whole_lines(rows_in_memory(p) * (uint64_t)(p->DV * p->q.bytes)) : 0;
 }
 
-/* Parts of dq: blocks of a head, bytes of a block and of all. */
+/* Parts of dq: blocks of a head, bytes of a block and of all. Where they are ordered a line follows
+   each block, for its turn, and one follows all, for the counter of blocks that have begun. */
+enum { LINE = 128 };
 static int64_t part_blocks(const attn__problem *p, int bn) {
     return p->q_packed ? p->TQ / bn + p->B : attn__ceil_div(p->NQ, bn);
 }
-static int64_t part_block_bytes(const attn__problem *p, int bn) {
-    return (int64_t)bn * compiled_size(p) * (int64_t)sizeof(float);
+static int64_t part_block_bytes(const attn__problem *p, const attn__grid *grid) {
+    const int64_t columns = (compiled_size(p) + 63) / 64 * 64; /* groups of warps have as many */
+    return (int64_t)grid->tile.bn * columns * (int64_t)sizeof(float) + grid->ordered * LINE;
 }
 static uint64_t part_bytes(const attn__problem *p, const attn__kernel *fused) {
-    const int bn = fused->grid.tile.bn;
-    return fused->code ? (uint64_t)((p->q_packed ? 1 : p->B) * p->H * part_blocks(p, bn) *
-                                    part_block_bytes(p, bn))
-                       : 0;
+    if (!fused->code) {
+        return 0;
+    }
+    const int64_t blocks = (p->q_packed ? 1 : p->B) * p->H * part_blocks(p, fused->grid.tile.bn);
+    return (uint64_t)(blocks * part_block_bytes(p, &fused->grid) + fused->grid.ordered * LINE);
 }
 
 int attn__backward_plan(attn_plan *plan, attn__job *job) {
@@ -206,15 +223,17 @@ static attn_rows compact_rows(const attn__problem *p, char *at, int64_t bytes) {
     return r;
 }
 
-static void fill_parts(attn_back *back, const attn__problem *p, const attn__kernel *fused,
+static void fill_parts(attn_params *a, const attn__problem *p, const attn__kernel *fused,
                        char *at) {
-    const int64_t bytes = part_block_bytes(p, fused->grid.tile.bn);
+    attn_back *const back = &a->back;
+    const int64_t bytes = part_block_bytes(p, &fused->grid);
     const int64_t blocks = part_blocks(p, fused->grid.tile.bn);
     back->part_bytes = (i64)part_bytes(p, fused);
     back->part = (attn_rows){.data = (u64)(uintptr_t)at,
                              .b = (p->q_packed ? 1 : p->H * blocks) * bytes,
                              .h = blocks * bytes,
                              .n = bytes};
+    a->counter = fused->grid.ordered ? back->part.data + (u64)back->part_bytes - LINE : 0;
 }
 
 /* What all kernels of a run share. */
@@ -237,7 +256,7 @@ static size_t fill(attn_params *a, const attn__problem *p, const attn__gpu_plan 
         back->copy_type = attn__type_number(p->q.type);
     }
     if (g->kernel[FUSED].code) {
-        fill_parts(back, p, &g->kernel[FUSED], workspace + stats_bytes(p) + copy_bytes(p));
+        fill_parts(a, p, &g->kernel[FUSED], workspace + stats_bytes(p) + copy_bytes(p));
     }
     attn__grads_words(grads, p, sums, a->word);
     return offsetof(attn_params, word) + words * sizeof a->word[0];

@@ -17,6 +17,8 @@
 typedef struct attn__grid {
     attn__tile_size tile;
     int producer;   /* 1: the schedule of that name */
+    int ordered;    /* of backward: 1: parts of dq are added in one order (ATTN_ORDERED) */
+    int groups;     /* of backward: 1: products of groups of warps (ATTN_WGMMA) */
     int pack;       /* 1, or H / HK: a group's heads share the rows of a block */
     int splits;     /* parts of the keys, each a work item; 1: none */
     int split_keys; /* keys of a part: a multiple of tile.bn */

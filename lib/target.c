@@ -75,7 +75,24 @@ attn__tile_size attn__target_producer(const attn__target *target, int type, int 
     return tile;
 }
 
-attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows) {
+static attn__grad_size grad_of_groups(const attn__target *target, int type, int d) {
+    attn__grad_size size = {.split = 1};
+    const struct attn__group_row *row = target->groups;
+    if (row && attn__type_bytes(type) == 2) {
+        while (row->size < d) {
+            row++;
+        }
+        size.fused = row->fused;
+        size.split = row->split;
+    }
+    return size;
+}
+
+attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows,
+                                  int groups) {
+    if (groups) {
+        return grad_of_groups(target, type, d);
+    }
     const struct attn__grad_row *row = target->grads;
     while (row->bytes != attn__type_bytes(type) || row->size < d) {
         row++;
@@ -95,6 +112,6 @@ int attn__tile_smaller(attn__tile_size *tile, int least) {
     return smaller;
 }
 
-int attn__grad_least(const attn__target *target, int fused) {
-    return target->lanes == 32 && !fused ? 16 : 32;
+int attn__grad_least(const attn__target *target, int fused, int groups) {
+    return groups ? 64 : target->lanes == 32 && !fused ? 16 : 32;
 }

@@ -17,6 +17,13 @@ typedef struct attn__grad_row {
     attn__grad_size of;
 } attn__grad_row;
 
+/* Fused, of 16-bit elements, by groups of warps. */
+typedef struct attn__group_row {
+    int size;
+    attn__tile_size fused;
+    int split;
+} attn__group_row;
+
 extern const attn__target attn__sm80, attn__compute80, attn__sm90a, attn__gfx90a, attn__gfx942;
 
 #endif

@@ -56,6 +56,15 @@ static const attn__grad_row sm_grads[] = {
     {4, 256, {{32, 32, 2, 1}, 1, {0}, 0}},
 };
 
+/* Fused by wgmma: groups of 64 rows, or two groups that share 64, and steps of 64 or 128. On the
+   same H200: D 64 400 334, D 128 441 360, D 256 331 294. */
+static const attn__group_row sm90_groups[] = {
+    {64, {128, 128, 8, 2}, 1},
+    {128, {128, 64, 8, 2}, 1},
+    {192, {0}, 0},
+    {256, {64, 64, 8, 2}, 2},
+};
+
 #define A100                                                                       \
     .lanes = 32, .units = 108, .xcds = 1, .shared = 163 << 10, .tiles = sm80_tiles, \
     .grads = sm_grads
@@ -71,4 +80,5 @@ const attn__target attn__sm90a = {.name = "sm_90a",
                                   .producer = sm90_producer,
                                   .few = sm90_few,
                                   .plain = sm90_plain,
-                                  .grads = sm_grads};
+                                  .grads = sm_grads,
+                                  .groups = sm90_groups};

@@ -70,6 +70,9 @@ typedef struct product {
     PRODUCT(ss_##type##_##n, n, wgmma_64x##n##x16_ss_##type(x, y, w->a, w->b, w->add))
 #define RS(n, type) \
     PRODUCT(rs_##type##_##n, n, wgmma_64x##n##x16_rs_##type(x, y, w->registers[t], w->b))
+#define TT(n, type) \
+    PRODUCT(tt_##type##_##n, n, wgmma_64x##n##x16_tt_##type(x, y, w->a, w->b, w->add))
+TT(32, f16) TT(64, bf16)
 SS(32, f16) SS(80, bf16) SS(192, f16) SS(128, bf16)
 RS(32, f16) RS(64, bf16) RS(256, f16) RS(128, bf16)
 )";
@@ -259,6 +262,45 @@ TEST_CASE("wgmma: numbers", "[sm90]") {
     CHECK(one(true, 0x4000, 0x4040, nan, 0) == 6); // d is not read
     CHECK(one(true, 0x4000, 0x4040, 1, 1, 3) == 19);
     CHECK(one(true, 0x4000, 0x4040, 1, 0, 3) == 6);
+}
+
+// Rows of 64 of m, of n, one for each k: a at 0, b at 32768.
+static void check_turned(const char *kernel, uint32_t n, bool bf16) {
+    const auto p = std::make_unique<Product>();
+    std::vector<float> a(64 * 16), b(64 * 16);
+    const auto at = [](uint32_t k, uint32_t i) {
+        return k / 8 * 1024 + k % 8 * 128 + ((i / 8) ^ (k % 8)) * 16 + i % 8 * 2;
+    };
+    for (uint32_t i = 0; i < 64; i++) {
+        for (uint32_t k = 0; k < 16; k++) {
+            b[i * 16 + k] = static_cast<float>(i * 3 % 31 + k * 11 % 17);
+            a[i * 16 + k] = static_cast<float>(i * 7 % 29 + k * 5 % 13) - 20;
+            put(p->shared, at(k, i), encode(bf16, a[i * 16 + k]));
+            put(p->shared, 32768 + at(k, i), encode(bf16, b[i * 16 + k]));
+        }
+    }
+    p->a = descriptor(1, 0, 16, 1024);
+    p->b = descriptor(1, 32768, 8192, 1024);
+    p->d[0][0] = 99; // not read
+    p->add = 0;
+    sm90().run(kernel, *p);
+    for (uint32_t i = 0; i < 64; i++) {
+        for (uint32_t j = 0; j < n; j++) {
+            float sum = 0;
+            for (uint32_t k = 0; k < 16; k++) {
+                sum += a[i * 16 + k] * b[j * 16 + k];
+            }
+            const float d =
+                p->d[i / 16 * 32 + i % 8 * 4 + j % 8 / 2][j / 8 * 4 + i % 16 / 8 * 2 + j % 2];
+            REQUIRE(d == sum);
+        }
+    }
+}
+
+TEST_CASE("wgmma: m and n in the rows", "[sm90]") {
+    NEEDS_CC();
+    check_turned("tt_f16_32", 32, false);
+    check_turned("tt_bf16_64", 64, true);
 }
 
 // Section 9.7.15.5.1.2, "Strides" and the figures of canonical layouts: where row r (of N), k of an

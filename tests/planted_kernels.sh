@@ -64,6 +64,8 @@ backward=(
     'dir=bwd dtype=f16 H=4 HK=2 NQ=70 NK=90 D=32 variant="s * t[h]" caps="t:f32:4:normal"'
     'dir=bwd dtype=bf16 H=4 HK=2 NQ=150 NK=150 D=64 seed=2 variant="@causal" det=1'
     'dir=bwd H=2 NQ=9 NK=17 D=8 variant="s + t[i][k] * c" caps="t:f32:9x17:normal c=3"'
+    'dir=bwd dtype=bf16 NQ=90 NK=290 D=128 seed=5 variant="@causal" det=1'
+    'dir=bwd dtype=f16 NQ=70 NK=100 D=256 seed=6 variant="@causal" plant=nan where=q'
 )
 
 # Of the producer schedule: several items a block, all ways to load, more blocks than stages.
@@ -201,12 +203,23 @@ plant back-rows-turned arch/gfx9_ring.h \
     's/chunk_at(quad \* 4 + e, col/chunk_at(quad * 4 + (e ^ 1), col/' emu:gfx942
 plant back-even-sum core/grad.h 's/t->sum\[i\] = warp_sum(t->sum\[i\]);//'
 plant back-exponent core/exact.h 's/ << from % 8;/ << from % 4;/'
-plant fused-barrier sched/backward.h 's/ring_sync(); \/\* C \*\///' emu:sm_80
+plant fused-barrier sched/backward.h 's/ring_sync(); \/\* C \*\///' emu:sm_80 emu:sm_90a
 plant fused-sums-of-heads sched/backward.h 's/step\[0\].h != w->h/0/' emu:sm_80
 plant fused-not-cleared attn_bwd_rows.hip 's/zero = {{0,/zero = {{1065353216,/' emu:sm_80
 plant fused-sequence core/dq.h 's/w->seq.q_row \/ ATTN_BN + n/n/' emu:sm_80
 plant fused-other-columns arch/sm80_16.h 's/const int n = pass \* DQ_N + c \/ 4/&+ 1/' emu:sm_80
 plant fused-nan-overlooked attn_bwd_dq.hip 's/zero != 0.0f/zero > 1e9f/' emu:sm_80
+plant fused-asked-apart attn_bwd_dq.hip 's/mark_at(warp, dq_row/mark_at(warp_id(), dq_row/' \
+    emu:sm_80 emu:sm_90a
+plant order-not-passed core/order.h 's/turn + 1);/turn);/' emu:sm_80 emu:sm_90a
+plant order-of-all core/order.h 's/(u32)warp_sum(seen)/(u32)own/' emu:sm_90a
+plant groups-proxy arch/sm80.h 's/^    proxy_fence();//' emu:sm_90a
+plant groups-fence arch/sm90_grad.h 's/wgmma_fence();//' emu:sm_90a
+plant groups-wait sched/backward.h 's/tile_wait(1);/;/' emu:sm_90a
+plant groups-columns arch/sm90_grad.h 's/first \/ 64 \* ATTN_BM \* 128/0/' emu:sm_90a
+plant groups-rows arch/sm90_grad.h 's/i % 2 \* 8 \* 128/i % 2 * 4 * 128/' emu:sm_90a
+plant groups-step arch/sm90_grad.h 's/(k) \* 2048/(k) * 1024/' emu:sm_90a
+plant groups-out arch/sm.h 's/ATTN_DV \/ 16 \/ ATTN_SPLIT/ATTN_DV \/ 32 \/ ATTN_SPLIT/' emu:sm_90a
 
 # Of the producer schedule.
 set=producer

@@ -73,11 +73,11 @@ static int sums_of(const char *text) {
                                         : 0;
 }
 
-static void define_backward(const attn__grad_size *grad, int sums) {
+static void define_backward(const attn__grad_size *grad, int sums, int groups) {
     printf(" -DATTN_BACKWARD=1 -DATTN_KEY_ROWS=%d -DATTN_SUMS=%d", sums > 1,
            sums == 4 || (sums == 3 && !grad->apart) ? 3 : 1);
     if (sums == 4) {
-        printf(" -DATTN_FUSED=1 -DATTN_SPLIT=%d", grad->split);
+        printf(" -DATTN_FUSED=1 -DATTN_SPLIT=%d -DATTN_WGMMA=%d", grad->split, groups);
     }
 }
 
@@ -109,7 +109,9 @@ int main(int argc, char **argv) {
     }
     const int d = atoi(argv[3]), dv = atoi(argv[4]), sums = argc > 8 ? sums_of(argv[8]) : 0;
     const int producer = argc > 8 && strcmp(argv[8], "producer") == 0;
-    const attn__grad_size grad = attn__target_grad(target, type, d > dv ? d : dv, atoll(argv[5]));
+    const int most = d > dv ? d : dv;
+    int groups = sums == 4 && attn__target_grad(target, type, most, 0, 1).fused.bm;
+    attn__grad_size grad = attn__target_grad(target, type, most, atoll(argv[5]), groups);
     attn__tile_size tile =
         sums == 4  ? grad.fused
         : sums     ? grad.tile
@@ -117,10 +119,16 @@ int main(int argc, char **argv) {
                                            argc == 9 ? ATTN__TILE_PLAIN : ATTN__TILE_ANY)
                    : attn__target_tile(target, type, d, dv, atoll(argv[5]));
     for (int smaller = atoi(argv[6]); smaller > 0; smaller--) {
-        const int least = sums ? attn__grad_least(target, sums == 4) : ATTN__LEAST_KEYS;
-        if (!attn__tile_smaller(&tile, least)) {
+        const int least = sums ? attn__grad_least(target, sums == 4, groups) : ATTN__LEAST_KEYS;
+        if (attn__tile_smaller(&tile, least)) {
+            continue;
+        }
+        if (!groups) {
             return 0;
         }
+        groups = 0; /* the twin's tile */
+        grad = attn__target_grad(target, type, most, atoll(argv[5]), groups);
+        tile = grad.fused;
     }
     if (tile.bm == 0) { /* the chip has no such kernel */
         return 0;
@@ -133,7 +141,7 @@ int main(int argc, char **argv) {
                                : 3,
            d, dv, tile.bm, tile.bn, tile.warps, tile.stages);
     if (sums) {
-        define_backward(&grad, sums);
+        define_backward(&grad, sums, groups);
     }
     if (producer) {
         printf(" -DATTN_PRODUCER=1");

@@ -19,18 +19,43 @@ enum {
 #include "core/tile_sums.h"
 
 /* The first of the warp's rows; which columns it has of those that warps share. */
+#if ATTN_WGMMA
+/* A group's warps have rows that follow each other and the same columns: neighbouring ones. */
+enum { WARPS_APART = ATTN_WARPS / ATTN_SPLIT };
+DEV int warp_row(void) {
+    return thread_id() / TILE_LANES % WARPS_APART * ATTN_WARP_ROWS;
+}
+DEV int warp_part(void) {
+    return thread_id() / TILE_LANES / WARPS_APART;
+}
+#else
 DEV int warp_row(void) {
     return thread_id() / (TILE_LANES * ATTN_SPLIT) * ATTN_WARP_ROWS;
 }
 DEV int warp_part(void) {
     return thread_id() / TILE_LANES % ATTN_SPLIT;
 }
+#endif
 DEV int tile_row(int r) {
     return warp_row() + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
 }
-DEV int tile_col(int c) {
-    return (c / 4 * ATTN_SPLIT + warp_part()) * 16 + c / 2 % 2 * 8 + c % 2 + lane_id() % 4 * 2;
+/* Column c of a lane whose warp has the columns of 16 from `first` on, every `each`-th. */
+DEV int lane_col(int c, int first, int each) {
+    return (c / 4 * each + first) * 16 + c / 2 % 2 * 8 + c % 2 + lane_id() % 4 * 2;
 }
+#if ATTN_WGMMA
+#define TILE_OUT 1
+DEV int tile_col(int c) {
+    return lane_col(c, warp_part() * (ATTN_BN / 16 / ATTN_SPLIT), 1);
+}
+DEV int tile_out(int c) {
+    return lane_col(c, warp_part() * (ATTN_DV / 16 / ATTN_SPLIT), 1);
+}
+#else
+DEV int tile_col(int c) {
+    return lane_col(c, warp_part(), ATTN_SPLIT);
+}
+#endif
 
 /* -- Across lanes ------------------------------------------------------------------------------ */
 

@@ -10,7 +10,10 @@
    in different banks:
 
        chunks of a row a multiple of 8:   chunk c of row r at c ^ (r % 8)
-       else a multiple of 4:              two rows fill the banks: c ^ (r / 2 % 4)            */
+       else a multiple of 4:              two rows fill the banks: c ^ (r / 2 % 4)
+
+   ATTN_WGMMA: 64 columns of all rows, then the next 64; each row of 64 as above (sm90.h draws it).
+   What D only begins of 64 columns is 0. */
 #ifndef ATTN_SM80_H
 #define ATTN_SM80_H
 
@@ -18,8 +21,8 @@
 
 enum {
     M_TILES = ATTN_WARP_ROWS / 16,         /* 16 rows each */
-    CHUNKS_K = ATTN_D / CHUNK,             /* of a row of q or k */
-    CHUNKS_V = ATTN_DV / CHUNK,            /* of a row of v */
+    CHUNKS_K = ATTN_WGMMA ? (ATTN_D + 63) / 64 * 8 : ATTN_D / CHUNK,   /* of a row of q or k */
+    CHUNKS_V = ATTN_WGMMA ? (ATTN_DV + 63) / 64 * 8 : ATTN_DV / CHUNK, /* of a row of v */
     SHARED_Q = 0,                          /* bytes from the block's first */
     STAGE_Q = ATTN_BM * CHUNKS_K * 16,
     SHARED_K = SHARED_Q + (1 + ATTN_BACKWARD) * STAGE_Q,
@@ -29,9 +32,7 @@ enum {
     SHARED_G = SHARED_V + ATTN_STAGES * STAGE_V /* then p */
 };
 #define ATTN_SHARED_BYTES                                                                          \
-    (((1 + ATTN_BACKWARD) * ATTN_BM * ATTN_D + ATTN_STAGES * ATTN_BN * (ATTN_D + ATTN_DV)) *       \
-         ATTN_BYTES +                                                                              \
-     ATTN_FUSED * (ATTN_SPLIT > 1 ? 2 : 1) * ATTN_BM * ATTN_BN * ATTN_BYTES)
+    (SHARED_G + ATTN_FUSED * (ATTN_SPLIT > 1 ? 2 : 1) * ATTN_BM * ATTN_BN * ATTN_BYTES)
 
 /* -- The ring ---------------------------------------------------------------------------------- */
 
@@ -52,6 +53,20 @@ DEV u32 chunk_at(u32 r, u32 c, u32 chunks) {
     const u32 x = chunks % 8 == 0 ? r % 8 : r / 2 % 4;
     return (r * chunks + (c ^ x)) * 16;
 }
+/* The same of a place of the ring that has `rows`, and the bytes from one row to the next. */
+#if ATTN_WGMMA
+DEV u32 ring_at(u32 r, u32 c, u32 chunks, u32 rows) {
+    (void)chunks;
+    return (c / 8 * rows + r) * 128 + (c ^ r) % 8 * 16;
+}
+#define RING_ROW(chunks) 128u
+#else
+DEV u32 ring_at(u32 r, u32 c, u32 chunks, u32 rows) {
+    (void)rows;
+    return chunk_at(r, c, chunks);
+}
+#define RING_ROW(chunks) ((chunks) * 16)
+#endif
 
 /* The byte `further` chunks on from chunk 0 or 1 of a row, whose byte is `at`: what was permuted is
    the lowest bits of the chunk's number. `further` is an even constant. */
@@ -68,12 +83,13 @@ DEV void ring_fast(u32 to, const tile_rows *from, int row, u32 rows, u32 chunks)
     const u32 step = ATTN_THREADS / across, thread = forget((u32)thread_id());
     const u32 r = thread / across;
     UNROLL for (u32 left = 0; left < chunks; left += across) {
-        const u32 c = left + thread % across, place = to + chunk_at(r, c, chunks);
+        const u32 c = left + thread % across, place = to + ring_at(r, c, chunks, rows);
         const int n = chunk_elements(from, c);
         u64 source = from->data + (u64)((i64)(row + (int)r) * from->n) + (n ? c * 16 : 0);
         UNROLL for (u32 first = 0; first < rows; first += step) {
             if (rows % step == 0 || first + r < rows) {
-                cp_async_16((place ^ first % 8 * 16) + first * chunks * 16, source, n * ATTN_BYTES);
+                cp_async_16((place ^ first % 8 * 16) + first * RING_ROW(chunks), source,
+                            n * ATTN_BYTES);
             }
             source += (u64)(step * from->n);
         }
@@ -83,7 +99,7 @@ DEV void ring_fast(u32 to, const tile_rows *from, int row, u32 rows, u32 chunks)
 /* Any rows: past the end, of any alignment; packed: row r / pack of head r % pack. */
 DEV void ring_slow(u32 to, const tile_rows *from, int row, u32 rows, u32 chunks) {
     ROLLED for (u32 i = forget((u32)thread_id()); i < rows * chunks; i += ATTN_THREADS) {
-        const u32 r = i / chunks, c = i % chunks, place = to + chunk_at(r, c, chunks);
+        const u32 r = i / chunks, c = i % chunks, place = to + ring_at(r, c, chunks, rows);
         const int at = row + (int)r, n = at < from->rows ? chunk_elements(from, c) : 0;
         const i64 n_at = from->pack > 1 ? at / from->pack : at;
         const i64 h_at = from->pack > 1 ? at % from->pack : 0;
@@ -126,10 +142,15 @@ DEV void ring_wait(int younger) {
     }
 }
 DEV void ring_sync(void) {
+#if ATTN_WGMMA
+    proxy_fence();
+#endif
     block_sync();
 }
 
-#if ATTN_TYPE == ATTN_F32
+#if ATTN_WGMMA
+#include "arch/sm90_grad.h"
+#elif ATTN_TYPE == ATTN_F32
 #include "arch/sm80_f32.h"
 #else
 #include "arch/sm80_16.h"

@@ -207,6 +207,8 @@ DEV i32 block_told(const ring_turn *t) {
 #define PACK_TWO      pack_bf16
 #endif
 
+#define TILE_FLIES 1
+
 typedef struct tile_p {
     u32 a[ATTN_BN / 16][4];
 } tile_p;

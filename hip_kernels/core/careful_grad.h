@@ -90,10 +90,9 @@ DEV void careful_grad_row(const attn_params *p, attn_item *w, i32 r) {
     }
 }
 
-/* The marked rows of this warp. */
+/* Those of the block's rows that this warp has marked. */
 DEV void careful_grads(const attn_params *p, attn_item *w, u32 wild) {
-    const i32 first = warp_id() / ATTN_SPLIT * ATTN_WARP_ROWS;
-    for (i32 row = first; row < first + ATTN_WARP_ROWS; row++) {
+    for (i32 row = 0; row < ATTN_BM; row++) {
         if (careful_marked(row, wild)) {
             careful_grad_row(p, w, w->row0 + row);
         }

@@ -74,6 +74,13 @@
 #ifndef ATTN_SPLIT /* warps that share rows and part their columns; more than 1: ATTN_FUSED alone */
 #define ATTN_SPLIT 1
 #endif
+#ifndef ATTN_WGMMA /* fused: 1: products of groups of four warps, arch/sm90_grad.h; ATTN_BM is 64 a
+                      group that shares no rows, ATTN_BN a multiple of 64 */
+#define ATTN_WGMMA 0
+#endif
+#ifndef ATTN_ORDERED /* fused: 1: parts of dq are added in one order, core/order.h */
+#define ATTN_ORDERED 0
+#endif
 #ifndef ATTN_HAS_GRADS /* of query rows, or fused: gradients of what the variant reads */
 #define ATTN_HAS_GRADS 0
 #endif

@@ -13,7 +13,10 @@
 #include "core/tile.h"
 #include "core/work.h"
 
-enum { DQ_ELEMENTS = DQ_ROWS * DQ_COLS }; /* of a pass */
+enum {
+    DQ_ELEMENTS = DQ_ROWS * DQ_COLS, /* of a pass */
+    DQ_BYTES = DQ_PASSES * DQ_ELEMENTS * ATTN_THREADS * 4 /* of a block; order.h has a line more */
+};
 
 /* Query block n of head h. */
 DEV u64 dq_block(const attn_params *p, const attn_item *w, i32 h, i32 n) {

@@ -34,23 +34,23 @@ DEV u32 epilogue_sum(const attn_item *w, attn_soft *t, const tile_o *o) {
    depend on the column is asked once: a branch for each would take longer than a step does. */
 DEV void epilogue_f32(u64 to, i32 cols, const float *x, float factor) {
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
-        if (tile_col(c) < cols) {
-            store_u32(to + (u64)tile_col(c) * 4, bits_of(x[c] * factor));
+        if (tile_out(c) < cols) {
+            store_u32(to + (u64)tile_out(c) * 4, bits_of(x[c] * factor));
         }
     }
 }
 DEV void epilogue_16(u64 to, int f16, i32 cols, const float *x, float factor) {
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
-        if (tile_col(c) < cols) {
-            store_one(to, f16 ? ATTN_F16 : ATTN_BF16, tile_col(c), x[c] * factor);
+        if (tile_out(c) < cols) {
+            store_one(to, f16 ? ATTN_F16 : ATTN_BF16, tile_out(c), x[c] * factor);
         }
     }
 }
 /* cols is a multiple of 8, the row at one of 16 bytes. */
 DEV void epilogue_words(u64 to, int f16, i32 cols, const float *x, float factor) {
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c += 2) {
-        if (tile_col(c) < cols) {
-            store_two(to, f16 ? ATTN_F16 : ATTN_BF16, tile_col(c), x[c] * factor,
+        if (tile_out(c) < cols) {
+            store_two(to, f16 ? ATTN_F16 : ATTN_BF16, tile_out(c), x[c] * factor,
                       x[c + 1] * factor);
         }
     }

@@ -24,6 +24,17 @@ typedef struct attn_grad {
     int seen;   /* the pair is visible */
 } attn_grad;
 
+/* Of the product s and the score x, p. No product overflows before; p is at most 1, however large
+   the scores are and with them the rounding of LSE. */
+DEV float grad_p(const attn_stats *stats, float scale, float s, float x) {
+    const float below = SCORE_RAW ? fma_f32(s, scale, -stats->lse) : x - stats->lse;
+    return exp2_fast((below > 0.0f ? 0.0f : below) * (float)LOG2_E);
+}
+/* What dO.v is multiplied by. */
+DEV float grad_w(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, int kept) {
+    return kept ? score_v_scale(p, w, row->h, k) * (ATTN_HAS_DROPOUT ? p->drop_factor : 1) : 0;
+}
+
 /* check: the pair may be masked. kept: not dropped. */
 DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,
                         const attn_stats *stats, int check, int kept, float s, float dp) {
@@ -31,11 +42,8 @@ DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row
     const float x = score_pair(p, w, row, k, s, scale, check);
     attn_grad t;
     t.seen = !check || x != MINUS_INF;
-    /* No product overflows before; p is at most 1, however large the scores are and with them the
-       rounding of LSE. */
-    const float below = SCORE_RAW ? fma_f32(s, scale, -stats->lse) : x - stats->lse;
-    t.p = exp2_fast((below > 0.0f ? 0.0f : below) * (float)LOG2_E);
-    t.w = kept ? score_v_scale(p, w, row->h, k) * (ATTN_HAS_DROPOUT ? p->drop_factor : 1) : 0;
+    t.p = grad_p(stats, scale, s, x);
+    t.w = grad_w(p, w, row, k, kept);
     t.s = scaled;
     t.g = t.rest = t.p * ((kept ? dp * t.w : 0) - stats->c);
 #if ATTN_HAS_SCORE
@@ -161,7 +169,36 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
         }
     }
 }
+
+/* The same of pairs that are all visible, whose score is the product, in two turns: what needs s
+   alone while dp is still being summed, and the rest. s becomes p, which is not weighted where
+   dropout or scales weigh it. */
+#define GRAD_TURNS                                                                                 \
+    (TILE_FLIES && ATTN_BN > 64 && !ATTN_HAS_SCORE && !ATTN_HAS_DROPOUT && !ATTN_HAS_SCALES)
+DEV void grad_tile_p(const attn_params *p, u32 from, tile_s *s) {
+    attn_stats stats[2];
+    UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+        if (c % 2 == 0) {
+            stats_shared(from, tile_col(c), stats);
+        }
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            s->x[r][c] = grad_p(&stats[c % 2], p->scale, s->x[r][c], 0);
+        }
+    }
+}
+DEV void grad_tile_g(u32 from, const tile_s *s, tile_s *dp) {
+    attn_stats stats[2];
+    UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+        if (c % 2 == 0) {
+            stats_shared(from, tile_col(c), stats);
+        }
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            dp->x[r][c] = s->x[r][c] * (dp->x[r][c] - stats[c % 2].c);
+        }
+    }
+}
 #else
+#define GRAD_TURNS 0
 /* Products of the lane's queries, of which `rows` tells, with keys k0.. become p and g. */
 DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u32 from, i32 k0,
                    int check, tile_s *s, tile_s *dp) {

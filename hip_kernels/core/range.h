@@ -84,9 +84,14 @@ DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
 }
 #endif
 
+/* The block that is n-th: the order may be the other one (core/order.h). */
+DEV i32 range_block(const attn_range *it, i32 n) {
+    return ATTN_ORDERED ? it->end - 1 - n : n;
+}
+
 DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
-    const i32 block = it->base + lane_id();
-    const int class_ = block < it->end ? range_class(p, w, block) : 0;
+    const i32 n = it->base + lane_id();
+    const int class_ = n < it->end ? range_class(p, w, range_block(it, n)) : 0;
     it->some = (lane_bits)warp_ballot(class_ != 0);
     it->full = (lane_bits)warp_ballot(class_ == 2);
 }
@@ -113,7 +118,7 @@ DEV i32 range_next(attn_range *it, const attn_params *p, const attn_item *w) {
     }
     const int bit = first_bit(it->some);
     it->some &= it->some - 1;
-    return (it->base + bit) * 2 + (int)(it->full >> bit & 1);
+    return range_block(it, it->base + bit) * 2 + (int)(it->full >> bit & 1);
 }
 
 #endif

@@ -16,14 +16,15 @@
        the warp   |      row tile_row(r), column tile_col(c)   |
                   +--------------------------------------------+
 
-   tile_row and tile_col are the same for scores and output. A chip that computes the transposed
-   product (keys x rows) shows it through the same names.
+   tile_row and tile_col are the same for scores and output, but for tile_out. A chip that computes
+   the transposed product (keys x rows) shows it through the same names.
 
        TILE_LANES     lanes of a warp                               (target.h)
        TILE_ROWS      rows of the block's tile that a lane holds
        TILE_COLS(n)   columns of n that it holds of each
        int tile_row(int r)    0..ATTN_BM: row in the block's tile; warp w has those from
                               w * ATTN_BM / ATTN_WARPS on
+       int tile_out(int c)    the column of the output, where it is not tile_col(c)
        int tile_col(int c)    0..n: column; increasing in c; for even c, tile_col(c) is even and
                               tile_col(c + 1) the next
 
@@ -59,6 +60,12 @@
        tile_d { float x[DQ_ROWS][DQ_COLS]; }    of ATTN_BN queries and ATTN_D / DQ_PASSES
                                                     columns those of the lane
        int dq_row(int r), dq_col(int c, int pass)    as tile_row, tile_col
+
+   TILE_FLIES      1, by arch/sm90_grad.h: tile_qk, tile_pv and tile_dq begin a product, whose
+                   operands and result stay untouched until
+
+       tile_wait(n)    all products have ended but the n youngest, a constant
+       tile_pin_s, tile_pin_o, tile_pin_d      of a result: it is there now
 
    -- Dropout ----------------------------------------------------------------------------------
        TILE_DROP_CALLS     calls of the generator (dropout.h) whose keys a lane holds, for each row
@@ -125,6 +132,16 @@ DEV float row_from(float x, int i) {
     (void)i;
     return x;
 }
+#endif
+#ifndef TILE_OUT
+DEV int tile_out(int c) {
+    return tile_col(c);
+}
+#endif
+#ifndef TILE_FLIES
+#define tile_wait(n)     ((void)0)
+#define tile_pin_s(s)    ((void)0)
+#define tile_pin_o(o)    ((void)0)
 #endif
 #ifndef TILE_O_SCALE
 #define TILE_O_SCALE 1.0f

@@ -123,6 +123,19 @@ DEV void store_b128(u64 at, b128 x) {
 /* As one act, in any order with others. 9.7.13.6 red */
 DEV void atomic_add_u64(u64 at, u64 x) { atomicAdd((u64 *)at, x); }
 DEV void atomic_or_u32(u64 at, u32 x) { atomicOr((u32 *)at, x); }
+/* The number before, which is one more then. 9.7.13.5 atom */
+DEV u32 atomic_next_u32(u64 at) { return atomicAdd((u32 *)at, 1u); }
+/* Waits until the number in memory is x: what its writer did before is done. 9.7.9.8 ld.acquire */
+DEV void wait_u32(u64 at, u32 x) {
+    u32 now;
+    do {
+        ISA_ASM("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(at) : "memory");
+    } while (now != x);
+}
+/* x, behind all that the block's threads did before they met last. 9.7.9.12 st.release */
+DEV void store_release_u32(u64 at, u32 x) {
+    ISA_ASM("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
+}
 /* ISA_ADDS floats, each as one act; `at` is a multiple of their size. 9.7.13.6 red, its .v4 */
 #if ATTN_HAS_ADD_4
 #define ISA_ADDS 4

@@ -28,9 +28,6 @@ DEV void named_arrive(int id, int threads) {
    9.7.13.4 fence.proxy.async */
 DEV void proxy_fence(void) { ISA_ASM("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/* The number in device memory, which is one more then, as one act. 9.7.13.5 atom */
-DEV u32 atomic_next_u32(u64 at) { return atomicAdd((u32 *)at, 1u); }
-
 /* -- mbarrier, 9.7.13.15 ----------------------------------------------------------------------- */
 /* 8 bytes of shared memory. A phase ends when `count` arrivals and all expected bytes have come;
    the first one has parity 0. */
@@ -93,8 +90,8 @@ DEV void pin(float *x) { ISA_ASM("" : "+f"(*x)::"memory"); }
 /* Where a matrix lies in shared memory: rows of 128 bytes, each one's 16-byte chunk c at
    c ^ (row % 8), in cores of 8 rows, 1024 bytes, at a multiple of that.
        k in a row (a, b):   stride: bytes from 8 rows of M or N to the next
-       n in a row (b):      stride: from 8 rows of k to the next; leading: from 64 columns to the
-                            next 64
+       m or n in a row:     stride: from 8 rows of k to the next; leading: from 64 columns to the
+                            next 64 (a has no more)
    x bytes further on is + x / 16. 9.7.15.5.1.2 */
 DEV u64 wgmma_desc(u32 at, u32 leading, u32 stride) {
     return (u64)1 << 62 | (u64)(stride >> 4) << 32 | (u64)(leading >> 4) << 16 |
@@ -152,12 +149,24 @@ DEV u64 wgmma_desc(u32 at, u32 leading, u32 stride) {
                 : out                                                                              \
                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                             \
     }
+/* a and b in shared memory, m in the rows of a, n in those of b; add 0: d is 0 before. */
+#define ISA_WGMMA_TT(n, type, out, regs, a_at, b_at, add_at)                                       \
+    DEV void wgmma_64x##n##x16_tt_##type(float *x, float *y, u64 a, u64 b, int add) {              \
+        ISA_ASM("{ .reg .pred p; setp.ne.b32 p, %" add_at ", 0; "                                  \
+                "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" regs        \
+                "}, %" a_at ", %" b_at ", p, 1, 1, 1, 1; }"                                        \
+                : out                                                                              \
+                : "l"(a), "l"(b), "r"(add));                                                       \
+    }
 #define ISA_WGMMA_KEYS(n, out, regs, a_at, b_at, add_at)                                           \
     ISA_WGMMA_SS(n, f16, ISA_##out, ISA_##regs, a_at, b_at, add_at)                                \
     ISA_WGMMA_SS(n, bf16, ISA_##out, ISA_##regs, a_at, b_at, add_at)
 #define ISA_WGMMA_COLUMNS(n, out, regs, a0, a1, a2, a3, b_at)                                      \
     ISA_WGMMA_RS(n, f16, ISA_##out, ISA_##regs, a0, a1, a2, a3, b_at)                              \
     ISA_WGMMA_RS(n, bf16, ISA_##out, ISA_##regs, a0, a1, a2, a3, b_at)
+#define ISA_WGMMA_TURNED(n, out, regs, a_at, b_at, add_at)                                         \
+    ISA_WGMMA_TT(n, f16, ISA_##out, ISA_##regs, a_at, b_at, add_at)                                \
+    ISA_WGMMA_TT(n, bf16, ISA_##out, ISA_##regs, a_at, b_at, add_at)
 ISA_WGMMA_KEYS(32, N32, S16, "16", "17", "18")
 ISA_WGMMA_KEYS(48, N48, S24, "24", "25", "26")
 ISA_WGMMA_KEYS(64, N64, S32, "32", "33", "34")
@@ -174,5 +183,7 @@ ISA_WGMMA_COLUMNS(96, N96, S48, "48", "49", "50", "51", "52")
 ISA_WGMMA_COLUMNS(128, N128, S64, "64", "65", "66", "67", "68")
 ISA_WGMMA_COLUMNS(192, N192, S96, "96", "97", "98", "99", "100")
 ISA_WGMMA_COLUMNS(256, N256, S128, "128", "129", "130", "131", "132")
+ISA_WGMMA_TURNED(32, N32, S16, "16", "17", "18")
+ISA_WGMMA_TURNED(64, N64, S32, "32", "33", "34")
 
 #endif

@@ -27,12 +27,16 @@
 
        s, dp, p, g | g shared | C | dv, dk | dq's part, atomics
 
+   Where products fly (arch/sm90_grad.h, TILE_FLIES) they are waited for where they are used:
+
+       s, dp begun | p, g | dv begun, g shared | C | dq's part, dk begun | atomics | all ended
+
    Heads are not packed into rows, and steps are not split: pack and splits are 1. */
 #ifndef ATTN_BACKWARD_H
 #define ATTN_BACKWARD_H
 
 #if ATTN_FUSED
-#include "core/dq.h"
+#include "core/order.h"
 #endif
 #include "core/grad.h"
 #include "sched/sources.h"
@@ -48,7 +52,8 @@ enum {
     STATS_AT = (ATTN_SHARED_BYTES + 15) / 16 * 16, /* two of them are read at once */
     STATS_BYTES = ATTN_BN * 8,
     STATS_EACH = (ATTN_BN + ATTN_THREADS - 1) / ATTN_THREADS, /* that a thread brings */
-    BACKWARD_SHARED_BYTES = STATS_AT + ATTN_KEY_ROWS * ATTN_STAGES * STATS_BYTES
+    ORDER_SHARED = STATS_AT + ATTN_KEY_ROWS * ATTN_STAGES * STATS_BYTES, /* order.h */
+    BACKWARD_SHARED_BYTES = ORDER_SHARED + ATTN_ORDERED * 32
 };
 
 /* What a lane keeps of a step's loads under way. */
@@ -133,55 +138,148 @@ DEV void own_load(const attn_params *p, const attn_item *w, tile_q *own, tile_q 
     }
 }
 
+#if ATTN_FUSED
+/* The warp's turn to add to dq's part of the step, and what it passes on. */
+DEV u64 step_part(const attn_params *p, const attn_item *w, const back_step *step) {
+    return dq_block(p, w, w->h, step->block >> 1);
+}
+DEV u32 step_turn(const attn_params *p, const attn_item *w, const back_step *step) {
+    u32 turn = 0;
+#if ATTN_ORDERED
+    order_pass(ORDER_SHARED); /* not earlier: it waits for the last step's additions */
+    turn = order_turn(p, w, (w->h - w->hk * p->group) * range_steps(w) + (step->block >> 1));
+    order_wait(step_part(p, w, step), turn);
+#else
+    (void)p, (void)w, (void)step;
+#endif
+    return turn;
+}
+DEV void step_added(const attn_params *p, const attn_item *w, const back_step *step, u32 turn) {
+#if ATTN_ORDERED
+    order_keep(ORDER_SHARED, step_part(p, w, step), turn);
+#else
+    (void)p, (void)w, (void)step, (void)turn;
+#endif
+}
+#endif
+
+/* Products of the step become p and g, as soon as they are there. */
+DEV void step_weigh(const attn_params *p, const attn_item *w, grad_rows *rows,
+                    const back_step *step, int stage, tile_s *s, tile_s *dp) {
+    const u32 stats = (u32)(STATS_AT + stage * STATS_BYTES);
+#if GRAD_TURNS
+    if (step->block & 1) {
+        tile_wait(1);
+        tile_pin_s(s);
+        grad_tile_p(p, stats, s);
+        tile_wait(0);
+        tile_pin_s(dp);
+        grad_tile_g(stats, s, dp);
+        return;
+    }
+#endif
+    tile_wait(0);
+    tile_pin_s(s);
+    tile_pin_s(dp);
+    if (step->block & 1) {
+        grad_tile(p, w, rows, stats, step_row(w, step), 0, s, dp);
+    } else {
+        grad_tile(p, w, rows, stats, step_row(w, step), 1, s, dp);
+    }
+}
+
+#if TILE_FLIES
+/* dq's part while dk's product flies; where groups share rows, p and g come back first. */
+DEV void step_add(const attn_params *p, const attn_item *w, const back_step *step, int stage,
+                  tile_p *g, tile_p *weight, tile_o *sum, tile_o *sum_v) {
+    tile_d d;
+    tile_share(SHARE_G, g);
+    if (ATTN_SPLIT > 1) {
+        tile_share(SHARE_P, weight);
+    } else {
+        tile_pv(sum_v, weight, RING_V, stage);
+    }
+    ring_sync(); /* C */
+    tile_dq(&d, 0);
+    if (ATTN_SPLIT > 1) {
+        tile_shared(weight, SHARE_P);
+        tile_pv(sum_v, weight, RING_V, stage);
+        tile_shared(g, SHARE_G);
+    }
+    tile_pv(sum, g, RING_K, stage);
+    const u32 turn = step_turn(p, w, step);
+    UNROLL for (int pass = 0; pass < DQ_PASSES; pass++) {
+        if (pass > 0) {
+            tile_dq(&d, pass);
+            tile_wait(0);
+        } else if (ATTN_SPLIT > 1) {
+            tile_wait(2);
+        } else {
+            tile_wait(1);
+        }
+        tile_pin_d(&d);
+        dq_add(step_part(p, w, step), pass, &d);
+    }
+    step_added(p, w, step, turn);
+    tile_wait(0);
+    tile_pin_o(sum);
+    tile_pin_o(sum_v);
+}
+#elif ATTN_FUSED
+DEV void step_add(const attn_params *p, const attn_item *w, const back_step *step, int stage,
+                  tile_p *g, tile_p *weight, tile_o *sum, tile_o *sum_v) {
+    tile_d d;
+    tile_share(SHARE_G, g);
+    if (ATTN_SPLIT > 1) {
+        tile_share(SHARE_P, weight);
+        ring_sync(); /* C */
+        tile_shared(weight, SHARE_P);
+        tile_pv(sum_v, weight, RING_V, stage);
+        tile_shared(g, SHARE_G);
+        tile_pv(sum, g, RING_K, stage);
+    } else {
+        tile_pv(sum_v, weight, RING_V, stage);
+        tile_pv(sum, g, RING_K, stage);
+        ring_sync(); /* C */
+    }
+    const u32 turn = step_turn(p, w, step);
+    UNROLL for (int pass = 0; pass < DQ_PASSES; pass++) {
+        tile_dq(&d, pass);
+        dq_add(step_part(p, w, step), pass, &d);
+    }
+    step_added(p, w, step, turn);
+}
+#else
+DEV void step_add(const attn_params *p, const attn_item *w, const back_step *step, int stage,
+                  tile_p *g, tile_p *weight, tile_o *sum, tile_o *sum_v) {
+    (void)p, (void)w, (void)step;
+    if (ATTN_SUMS & 2) {
+        tile_pv(sum_v, weight, RING_V, stage);
+    }
+    if (ATTN_SUMS & 1) {
+        tile_pv(sum, g, RING_K, stage);
+    }
+}
+#endif
+
 /* One step whose tiles have landed. */
 DEV void step_sum(const attn_params *p, const attn_item *w, grad_rows *rows,
                   const back_step *step, int stage, const tile_q *own, const tile_q *own_v,
                   tile_o *sum, tile_o *sum_v) {
     tile_s s, dp;
-    tile_p operand, operand_v;
-    const u32 stats = (u32)(STATS_AT + stage * STATS_BYTES);
+    tile_p g, weight;
     tile_qk(&s, own, RING_K, stage);
     if (ATTN_SUMS & 1) { /* g is wanted */
         tile_qk(&dp, own_v, RING_V, stage);
     }
-    if (step->block & 1) {
-        grad_tile(p, w, rows, stats, step_row(w, step), 0, &s, &dp);
-    } else {
-        grad_tile(p, w, rows, stats, step_row(w, step), 1, &s, &dp);
-    }
+    step_weigh(p, w, rows, step, stage, &s, &dp);
     if (ATTN_SUMS & 2) {
-        tile_p_of(&operand_v, &s);
+        tile_p_of(&weight, &s);
     }
     if (ATTN_SUMS & 1) {
-        tile_p_of(&operand, &dp);
+        tile_p_of(&g, &dp);
     }
-#if ATTN_FUSED
-    tile_d d;
-    tile_share(SHARE_G, &operand);
-    if (ATTN_SPLIT > 1) {
-        tile_share(SHARE_P, &operand_v);
-        ring_sync(); /* C */
-        tile_shared(&operand_v, SHARE_P);
-        tile_pv(sum_v, &operand_v, RING_V, stage);
-        tile_shared(&operand, SHARE_G);
-        tile_pv(sum, &operand, RING_K, stage);
-    } else {
-        tile_pv(sum_v, &operand_v, RING_V, stage);
-        tile_pv(sum, &operand, RING_K, stage);
-        ring_sync(); /* C */
-    }
-    UNROLL for (int pass = 0; pass < DQ_PASSES; pass++) {
-        tile_dq(&d, pass);
-        dq_add(dq_block(p, w, w->h, step->block >> 1), pass, &d);
-    }
-#else
-    if (ATTN_SUMS & 2) {
-        tile_pv(sum_v, &operand_v, RING_V, stage);
-    }
-    if (ATTN_SUMS & 1) {
-        tile_pv(sum, &operand, RING_K, stage);
-    }
-#endif
+    step_add(p, w, step, stage, &g, &weight, sum, sum_v);
 }
 
 /* Where keys are rows, w->h becomes the head of the step; what it is at last means nothing. */
@@ -236,6 +334,10 @@ DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v
         next = next + 1 == STAGES ? 0 : next + 1;
     }
     ring_wait(0);
+#if ATTN_ORDERED
+    block_sync();
+    order_pass(ORDER_SHARED);
+#endif
     grad_rows_end(p, w, &rows);
 }
 

@@ -9,7 +9,9 @@
 #include "../attn_int.h"
 
 #include <math.h>
+#include <sched.h>
 #include <string.h>
+#include <time.h>
 
 enum { LANES = 32 };
 static const uint32_t nan_bits = 0x7fffffffu; /* the only NaN that these instructions make */
@@ -56,6 +58,20 @@ static unsigned pack_bf16(float lo, float hi) {
 static float float_of_f16(unsigned x) {
     const float y = attn__f16_to_f32((uint16_t)x);
     return isnan(y) ? emu_float(nan_bits) : y;
+}
+
+/* -- Waiting for another block, which runs on another thread of the host or has ended ---------- */
+
+enum { WAIT_SECONDS = 60 };
+static void wait_u32(unsigned long long at, unsigned x) {
+    const uint32_t *const word = (const void *)(uintptr_t)at;
+    const time_t begun = time(NULL);
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != x) {
+        if (time(NULL) - begun > WAIT_SECONDS) {
+            attn__emu_fault(attn__emu_warp_first(), "waits for %u, which never comes", x);
+        }
+        sched_yield();
+    }
 }
 
 /* -- cp.async, 9.7.9.25 ------------------------------------------------------------------------ */
@@ -131,6 +147,7 @@ static const attn_emu_ptx table = {
     .common = {EMU_COMMON, .max_nan = max_nan, .max_num = max_num, .exp2_fast = exp2_fast,
                .rcp_fast = rcp_fast, .pack_f16 = pack_f16, .pack_bf16 = pack_bf16,
                .float_of_f16 = float_of_f16},
+    .wait_u32 = wait_u32,
     .cp_async_16 = cp_async_16,
     .cp_async_commit = attn__emu_copy_commit,
     .cp_async_wait = attn__emu_copy_wait,

@@ -229,7 +229,8 @@ KERNEL_STACK static void check_a(const product *p, int w) {
 
 static int same(const attn_emu_wgmma *a, const attn_emu_wgmma *b) {
     return a->n == b->n && a->bf16 == b->bf16 && a->add == b->add && a->across == b->across &&
-           !a->registers == !b->registers && a->a == b->a && a->b == b->b;
+           a->a_across == b->a_across && !a->registers == !b->registers && a->a == b->a &&
+           a->b == b->b;
 }
 
 static product *next_of(ptx_group *g, int w, const attn_emu_wgmma *first) {
@@ -255,7 +256,7 @@ static void complete(ptx_group *g, int group, product *p) {
     const int thread = group * PTX_GROUP;
     const char *fault = NULL;
     if (!p->what.registers) {
-        fault = attn__ptx_chunks(p->at_a, p->what.a, 64, 0);
+        fault = attn__ptx_chunks(p->at_a, p->what.a, 64, p->what.a_across);
     }
     fault = fault ? fault : attn__ptx_chunks(p->at_b, p->what.b, p->what.n, p->what.across);
     if (fault) {

@@ -163,16 +163,25 @@ static void a_of_registers(uint16_t (*a)[16], const product *p) {
     }
 }
 
+/* Chunks as attn__ptx_chunks orders them. */
+static void a_of_chunks(uint16_t (*a)[16], const product *p, int thread) {
+    for (int i = 0; i < 128; i++) {
+        uint16_t chunk[8];
+        memcpy(chunk, attn__emu_read(thread, p->at_a[i], &p->seen), 16);
+        for (int j = 0; j < 8; j++) {
+            *(p->what.a_across ? &a[i % 8 * 8 + j][i / 8] : &a[i / 2][i % 2 * 8 + j]) = chunk[j];
+        }
+    }
+}
+
 static void run(const product *p, int group) {
     const int thread = group * PTX_GROUP, n = p->what.n;
     uint16_t a[64][16], b[16 * WGMMA_N];
     if (p->what.registers) {
         a_of_registers(a, p);
     } else {
-        for (int i = 0; i < 128; i++) {
-            memcpy(&a[i / 2][i % 2 * 8], attn__emu_read(thread, p->at_a[i], &p->seen), 16);
-        }
-        count_banks(p->at_a, 64, 0);
+        a_of_chunks(a, p, thread);
+        count_banks(p->at_a, 64, p->what.a_across);
     }
     for (int i = 0; i < 2 * n; i++) {
         memcpy(&b[i * 8], attn__emu_read(thread, p->at_b[i], &p->seen), 16);

@@ -44,7 +44,9 @@ DEV int thread_id(void) {
     return (int)((unsigned long)__builtin_frame_address(0) >> EMU_STACK_BITS & 1023);
 }
 DEV int lane_id(void) { return thread_id() % TILE_LANES; }
+#if TILE_LANES == 64 /* ptx.h has its own: there all lanes must ask */
 DEV int warp_id(void) { return thread_id() / TILE_LANES; }
+#endif
 DEV i64 block_id(void) { return attn_emu->block(); }
 DEV i64 grid_size(void) { return attn_emu->grid(); }
 

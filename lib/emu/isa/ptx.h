@@ -14,6 +14,7 @@ typedef void attn_emu_mma(float *d0, float *d1, float *d2, float *d3, const unsi
 typedef struct attn_emu_wgmma {
     int n, bf16, add;
     int across;                /* b: n in its rows, not k */
+    int a_across;              /* a in shared memory: m in its rows, not k */
     float *x, *y;              /* d: rows g and g + 8 */
     const unsigned *registers; /* a; NULL: it is in shared memory */
     unsigned long long a, b;   /* descriptors */
@@ -21,6 +22,7 @@ typedef struct attn_emu_wgmma {
 
 typedef struct attn_emu_ptx {
     attn_emu_common common;
+    void (*wait_u32)(unsigned long long at, unsigned x);
     void (*cp_async_16)(unsigned to, unsigned long long from, int bytes);
     void (*cp_async_commit)(void);
     void (*cp_async_wait)(int n);
@@ -43,6 +45,16 @@ typedef struct attn_emu_ptx {
 
 #define EMU_PTX ((const attn_emu_ptx *)(const void *)attn_emu)
 
+DEV int warp_id(void) { return (int)EMU_PTX->warp_same((u32)(thread_id() / TILE_LANES)); }
+DEV u32 atomic_next_u32(u64 at) {
+    return __atomic_fetch_add((u32 *)(unsigned long)at, 1u, __ATOMIC_RELAXED);
+}
+DEV void wait_u32(u64 at, u32 x) {
+    EMU_PTX->wait_u32(at, x);
+}
+DEV void store_release_u32(u64 at, u32 x) {
+    __atomic_store_n((u32 *)(unsigned long)at, x, __ATOMIC_RELEASE);
+}
 DEV void cp_async_16(u32 to, u64 from, int bytes) {
     EMU_PTX->cp_async_16(to, from, bytes);
 }

@@ -7,17 +7,13 @@
 #define ATTN_PTX_SM90_H
 
 /* -- Groups ------------------------------------------------------------------------------------ */
-DEV int group_id(void) { return thread_id() / 128; }
+DEV int group_id(void) { return (int)EMU_PTX->warp_same((u32)(thread_id() / 128)); }
 DEV u32 warp_same(u32 x) { return EMU_PTX->warp_same(x); }
 #define regs_more(n) EMU_PTX->registers(n, 1)
 #define regs_less(n) EMU_PTX->registers(n, 0)
 DEV void named_sync(int id, int threads) { EMU_PTX->named_sync(id, threads); }
 DEV void named_arrive(int id, int threads) { EMU_PTX->named_arrive(id, threads); }
 DEV void proxy_fence(void) { EMU_PTX->proxy_fence(); }
-
-DEV u32 atomic_next_u32(u64 at) {
-    return __atomic_fetch_add((u32 *)(unsigned long)at, 1u, __ATOMIC_RELAXED);
-}
 
 /* -- mbarrier ---------------------------------------------------------------------------------- */
 DEV void mbarrier_init(u32 at, int count) { EMU_PTX->mbarrier_init(at, count); }
@@ -60,12 +56,21 @@ DEV u64 wgmma_desc(u32 at, u32 leading, u32 stride) {
                                   .y = y, .registers = a, .b = b};                                 \
         EMU_PTX->wgmma(&w);                                                                        \
     }
+#define EMU_WGMMA_TT(n_, type, is_bf16)                                                            \
+    DEV void wgmma_64x##n_##x16_tt_##type(float *x, float *y, u64 a, u64 b, int add) {             \
+        const attn_emu_wgmma w = {.n = n_, .bf16 = is_bf16, .add = add, .across = 1,               \
+                                  .a_across = 1, .x = x, .y = y, .a = a, .b = b};                  \
+        EMU_PTX->wgmma(&w);                                                                        \
+    }
 #define EMU_WGMMA_KEYS(n)                                                                          \
     EMU_WGMMA_SS(n, f16, 0)                                                                        \
     EMU_WGMMA_SS(n, bf16, 1)
 #define EMU_WGMMA_COLUMNS(n)                                                                       \
     EMU_WGMMA_RS(n, f16, 0)                                                                        \
     EMU_WGMMA_RS(n, bf16, 1)
+#define EMU_WGMMA_TURNED(n)                                                                        \
+    EMU_WGMMA_TT(n, f16, 0)                                                                        \
+    EMU_WGMMA_TT(n, bf16, 1)
 EMU_WGMMA_KEYS(32)
 EMU_WGMMA_KEYS(48)
 EMU_WGMMA_KEYS(64)
@@ -82,5 +87,7 @@ EMU_WGMMA_COLUMNS(96)
 EMU_WGMMA_COLUMNS(128)
 EMU_WGMMA_COLUMNS(192)
 EMU_WGMMA_COLUMNS(256)
+EMU_WGMMA_TURNED(32)
+EMU_WGMMA_TURNED(64)
 
 #endif
