@@ -29,6 +29,7 @@
 #include <math.h>
 #include <string.h>
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -193,8 +194,19 @@ __attribute__((target("avx,f16c"))) static int64_t convert_f16(float *to, const 
     }
     return i;
 }
+/* Asking takes long on virtual machines, so it is done once. */
+static int has_f16c(void) {
+    static _Atomic int known; /* 1: no, 2: yes */
+    unsigned a, b, c = 0, d;
+    if (!known) {
+        const int yes =
+            __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+        known = 1 + yes;
+    }
+    return known == 2;
+}
 static int64_t load_halves(float *to, const char *from, int64_t n) {
-    return __builtin_cpu_supports("f16c") ? convert_f16(to, from, n) : 0;
+    return has_f16c() ? convert_f16(to, from, n) : 0;
 }
 #else
 static int64_t load_halves(float *to, const char *from, int64_t n) {
