@@ -3,7 +3,8 @@
 //
 //     nvcc -std=c++17 -gencode arch=compute_90a,code=sm_90a tests/bench/tensor_sum.cu -o tensor_sum
 //
-// Who uses it: who wants to know; docs/emulator.md says what an H200 showed. Lane l has g = l / 4, t = l % 4; row 0 of A and column 0 of the result are used.
+// docs/emulator.md says what an H200 showed. Lane l has g = l / 4, t = l % 4; row 0 of A and column
+// 0 of the result are used.
 #include <cuda_bf16.h>
 
 #include <cmath>
