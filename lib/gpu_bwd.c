@@ -161,7 +161,8 @@ static int64_t part_blocks(const attn__problem *p, int bn) {
     return p->q_packed ? p->TQ / bn + p->B : attn__ceil_div(p->NQ, bn);
 }
 static int64_t part_block_bytes(const attn__problem *p, const attn__grid *grid) {
-    const int64_t columns = (compiled_size(p) + 63) / 64 * 64; /* groups of warps have as many */
+    const int64_t whole = grid->groups ? 64 : 1; /* columns that groups of warps have at least */
+    const int64_t columns = (compiled_size(p) + whole - 1) / whole * whole;
     return (int64_t)grid->tile.bn * columns * (int64_t)sizeof(float) + grid->ordered * LINE;
 }
 static uint64_t part_bytes(const attn__problem *p, const attn__kernel *fused) {
