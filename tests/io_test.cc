@@ -156,7 +156,6 @@ struct Sizes {
     uint64_t met(uint64_t M) const { return blocks_of(N, M) * 2 * rows(); }
     uint64_t met_stats(uint64_t M) const { return blocks_of(N, M) * 8 * N; }
     uint64_t parts(uint64_t m) const { return blocks_of(N, m) * m * W * 4; }
-    uint64_t zeros(uint64_t m) const { return blocks_of(N, m) * m * ((W + 63) / 64 * 64) * 4; }
 
     uint64_t forward(uint64_t M) const { return own(M) + met(M) + rows() + 4 * N; }
     uint64_t before() const { return 2 * rows() + 12 * N; }
@@ -169,7 +168,7 @@ struct Sizes {
     std::vector<uint64_t> apart(uint64_t M) const { return {before(), dq(M), dkdv(M)}; }
     std::vector<uint64_t> three(uint64_t M) const { return {before(), dq(M), dk(M), dv(M)}; }
     std::vector<uint64_t> at_once(uint64_t M, uint64_t m) const {
-        return {before() + zeros(m), fused(M, m), parts(m) + rows()};
+        return {before() + parts(m), fused(M, m), parts(m) + rows()};
     }
 };
 
