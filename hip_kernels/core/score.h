@@ -46,9 +46,9 @@ typedef struct attn_box {
 DEV int score_is_raw(const attn_params *p) {
     return SCORE_RAW && p->scale >= 0x1p-100f;
 }
-/* p = 2^(x * factor - m) for a score x. */
+/* p = 2^(x * factor - m) for a score x; kept in a register, not read anew in each step. */
 DEV float score_factor(const attn_params *p) {
-    return score_is_raw(p) ? p->factor : (float)LOG2_E;
+    return float_of(forget(bits_of(score_is_raw(p) ? p->factor : (float)LOG2_E)));
 }
 
 /* One scale of [B][heads][blocks of 128 rows]; 1 where absent. */

@@ -324,7 +324,7 @@ DEV void producer_pin(attn_soft *t) {
 /* All blocks of an item that has some. */
 DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, attn_soft *t,
                          tile_o *o) {
-    const float factor = float_of(forget(bits_of(score_factor(p))));
+    const float factor = score_factor(p);
     const int raw = (int)warp_same((u32)score_is_raw(p));
     tile_s s;
     tile_p pp;
