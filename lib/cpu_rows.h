@@ -244,10 +244,10 @@ static void ops_fold(float *to, float by_to, const float *from, float by_from, i
     }
 }
 
-/* log(2^-100): a p below it counts as 0. Products of subnormal numbers take processors up to a
-   hundred times as long, whole tiles of distant keys may have no others, and a p is multiplied by
-   numbers below 1. Not so in a row whose c is not finite, which reaches what it sees. */
-#define TINY (-69.3147f)
+/* log(2^-126): a p below it counts as 0, as products of subnormal numbers take processors up to a
+   hundred times as long, and whole tiles of distant keys may have no others. Not so in a row whose c
+   is not finite, which reaches what it sees. */
+#define TINY (-87.3365f)
 
 /* plain: nothing but scores and dp counts, and only p_out and g_dot are wanted. */
 INLINE void grad_of(float *p_out, float *g_dot, float *g_score, const float *score, const float *dp,

@@ -342,6 +342,7 @@ const listed suite_list[] = {
     {"visible-nan-dout", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan "
                          "where=dout"},
     {"lengths-out-of-range", "dir=bwd B=4 H=2 NQ=9 NK=17 D=8 qused=-3,9,400,2 kused=17,-1,5,1000"},
+    {"sink-far-above", "dir=bwd H=2 NQ=11 NK=20 D=8 sink=1 variant=\"s - 80\""},
     {"sink-alone", "dir=bwd H=2 NQ=5 NK=7 D=8 sink=1 variant=\"false\" want=0 dlse=1"},
     {"scale-zero", "NQ=1 NK=4 D=3 DV=1 scale=0 v=1,2,3,4 want=2.5"},
     {"scale-negative", "dir=bwd H=2 NQ=20 NK=30 D=8 scale=-0.7"},
