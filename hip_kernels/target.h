@@ -96,7 +96,7 @@
 #define DEV static __attribute__((device, always_inline, unused)) inline
 #define UNROLL    _Pragma("unroll")
 #define ROLLED    _Pragma("unroll 1")
-#define EIGHTFOLD _Pragma("unroll 8")
+#define EIGHTFOLD ROLLED /* eight would spill */
 #define EXPORT(name, value) extern "C" __attribute__((device, used)) const i32 name = value
 /* Waves that should fit a SIMD unit at least: two share 512 registers a lane if they can, so that
    one multiplies while the other does softmax. In a small block a lane holds more of a load. */
