@@ -245,8 +245,8 @@ static void ops_fold(float *to, float by_to, const float *from, float by_from, i
 }
 
 /* log(2^-126): a p below it counts as 0, as products of subnormal numbers take processors up to a
-   hundred times as long, and whole tiles of distant keys may have no others. Not so in a row whose c
-   is not finite, which reaches what it sees. */
+   hundred times as long, and whole tiles of distant keys may have no others. Not so in a row whose
+   c is not finite, which reaches what it sees. */
 #define TINY (-87.3365f)
 
 /* plain: nothing but scores and dp counts, and only p_out and g_dot are wanted. */
