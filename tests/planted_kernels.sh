@@ -140,7 +140,7 @@ plant k-of-wrong-stage sched/multistage.h \
     's/ring_load(&hold_k, RING_K, stage,/ring_load(\&hold_k, RING_K, before,/' emu:sm_80
 plant k-block-twice sched/multistage.h \
     's/block_row(block\[STAGES\], &from.k)/block_row(block[0], \&from.k)/'
-plant mask-of-first-block-only core/weights.h 's/if (!(block & 1))/if (block == 0)/'
+plant mask-of-first-block-only core/weights.h 's/raw, !(block \& 1), s)/raw, block == 0, s)/'
 plant dropout-of-other-keys core/weights.h \
     's/dropout_seed(p), k0, s)/dropout_seed(p), k0 + 2, s)/'
 
@@ -153,7 +153,7 @@ plant near-distance core/score.h 's/at.d = from - /at.d = from + /'
 plant vote-of-one-row core/softmax.h 's/moved |= move;/moved = move;/' emu:sm_80
 plant trouble-overlooked core/epilogue.h \
     's/wild |= (u32)(w->row0/wild |= (u32)(w->row0 > 0 \&\& w->row0/'
-plant last-column-lost core/epilogue.h 's/if (tile_col(c) < cols) {/if (tile_col(c) + 1 < cols) {/'
+plant last-column-lost core/epilogue.h 's/if (tile_out(c) < cols) {/if (tile_out(c) + 1 < cols) {/'
 plant last-row-lost core/epilogue.h 's/< w->rows \&\& !(wild/< w->rows - 1 \&\& !(wild/'
 plant range-cut core/range.h 's/(w->k_end + ATTN_BN - 1) \/ ATTN_BN/w->k_end \/ ATTN_BN/'
 plant full-past-the-end core/range.h 's/past <= w->k_end ? 2 : 1/past <= w->k_end + 1 ? 2 : 1/'
