@@ -114,4 +114,22 @@ DEV b128 load_elements(u64 from, int n) {
     return x;
 }
 
+#if ATTN_PRODUCER || ATTN_WGMMA
+/* wgmma: registers of a product before it begins and after it has ended. */
+DEV void tile_pin_s(tile_s *s) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            pin(&s->x[r][c]);
+        }
+    }
+}
+DEV void tile_pin_o(tile_o *o) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
+            pin(&o->x[r][c]);
+        }
+    }
+}
+#endif
+
 #endif

@@ -213,21 +213,6 @@ typedef struct tile_p {
     u32 a[ATTN_BN / 16][4];
 } tile_p;
 
-/* Registers of a product before it begins and after it has ended. */
-DEV void tile_pin_s(tile_s *s) {
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-            pin(&s->x[r][c]);
-        }
-    }
-}
-DEV void tile_pin_o(tile_o *o) {
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
-            pin(&o->x[r][c]);
-        }
-    }
-}
 DEV void tile_pin_p(tile_p *p) {
     UNROLL for (int k = 0; k < ATTN_BN / 16; k++) {
         UNROLL for (int i = 0; i < 4; i++) {

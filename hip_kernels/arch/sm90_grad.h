@@ -57,21 +57,6 @@ DEV void tile_q_of(tile_q *q, const ring_hold *h, int stage) {
 }
 
 #define tile_wait(n) wgmma_wait(n)
-/* Registers of a product before it begins and after it has ended. */
-DEV void tile_pin_s(tile_s *s) {
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-            pin(&s->x[r][c]);
-        }
-    }
-}
-DEV void tile_pin_o(tile_o *o) {
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
-            pin(&o->x[r][c]);
-        }
-    }
-}
 
 /* 16 columns of a 64-column row further on: x / 4 groups of `rows` rows, in 16 bytes. */
 #define K_STEP(k, rows) ((u64)(((k) / 4 * (rows) * 128 + (k) % 4 * 32) / 16))
