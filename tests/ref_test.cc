@@ -113,6 +113,13 @@ TEST_CASE("two by two, by hand") {
         require_values(*t.dk, {0, 0});
         require_values(*t.dv, {3, 0});
     }
+    SECTION("a visible infinity of v stays one, however small its probability") {
+        t.v->set(1, -inf);
+        t.c.dlse = nullptr;
+        const Variant far("k == 0 ? s : s - 1000");
+        REQUIRE(run(Device("ref").d, ATTN_FORWARD, t.c, far.v) == ATTN_OK);
+        REQUIRE(t.o->get(0) == -inf);
+    }
     SECTION("gradient of the LSE") {
         t.dlse->set(0, 4);
         t.dlse->set(1, 0);
