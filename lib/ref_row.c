@@ -125,6 +125,12 @@ static double drop_factor(const attn__problem *p) {
     return 65536.0 / (65536 - p->drop_threshold);
 }
 
+/* e^x of a visible pair, which is never 0: infinity times it is infinity. What is below e^-480 is
+   below all that types hold, beside the row's largest. */
+static double weight(double x) {
+    return exp(x < -480 ? -480 : x);
+}
+
 static double sink_of(const attn__ref_work *w) {
     const attn__view *const t = &w->p->sink;
     return t->type ? attn__get(attn__at(t, 0, w->h, 0), t->type) : -INFINITY;
@@ -147,7 +153,7 @@ void attn__ref_forward_row(attn__ref_work *w, int64_t row) {
     }
     for (int64_t j = 0; j < seq->nk; j++) {
         if (w->visible[j]) {
-            const double e = exp(w->score[j] - m);
+            const double e = weight(w->score[j] - m);
             l += e;
             const double factor = drop_factor(p) * v_scale(w, j);
             for (int64_t i = 0; w->keep[j] && i < p->DV; i++) {
@@ -230,7 +236,7 @@ void attn__ref_backward_row(attn__ref_work *w, int64_t row) {
     }
     for (int64_t j = 0; j < seq->nk; j++) {
         if (w->visible[j]) {
-            backward_pair(w, row, j, exp(w->score[j] - lse), rest);
+            backward_pair(w, row, j, weight(w->score[j] - lse), rest);
         }
     }
     if (sink > -INFINITY || isnan(sink)) {

@@ -122,6 +122,11 @@ static int64_t score_row(run *r, int64_t b, int64_t h, int64_t i) {
     return bad ? -1 : visible;
 }
 
+/* e^x of a visible pair. In double it is never 0, so that infinity times it is infinity. */
+static double power(const run *r, double x) {
+    return rounded(r, exp(r->f32 ? rounded(r, x) : x < -480 ? -480 : x));
+}
+
 /* p[] of row i; returns its LSE. */
 static double softmax_row(run *r, double sink, int64_t visible) {
     double m = sink, l = 0;
@@ -134,7 +139,7 @@ static double softmax_row(run *r, double sink, int64_t visible) {
         }
     }
     for (int64_t j = 0; j < r->ks.n; j++) {
-        r->p[j] = r->pair[j].visible ? rounded(r, exp(rounded(r, r->pair[j].score - m))) : 0;
+        r->p[j] = r->pair[j].visible ? power(r, r->pair[j].score - m) : 0;
         l = rounded(r, l + r->p[j]);
     }
     if (sink > -INFINITY) {
@@ -191,7 +196,7 @@ static void add_to_sites(run *r, int64_t j, double g, double terms) {
     for (int n = 0; n < r->scorer.n_sites; n++) {
         const plain_part x = r->part[j * r->scorer.n_sites + n];
         const int to = r->site_output[n];
-        if (to >= 0 && (x.sum != 0 || isnan(g)) && x.element >= 0) {
+        if (to >= 0 && (x.sum != 0 || !isfinite(g)) && x.element >= 0) {
             double *const value = &out->value[to][x.element];
             *value = rounded(r, *value + rounded(r, g * x.d));
             out->sum[to][x.element] += finite(terms * x.sum);

@@ -35,7 +35,8 @@ DEV float grad_w(const attn_params *p, const attn_item *w, const attn_row *row, 
     return kept ? score_v_scale(p, w, row->h, k) * (ATTN_HAS_DROPOUT ? p->drop_factor : 1) : 0;
 }
 
-/* check: the pair may be masked. kept: not dropped. */
+/* check: the pair may be masked; 2: besides, p is above 0, as it is but for rounding, so that what
+   is infinite stays infinite. kept: not dropped. */
 DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,
                         const attn_stats *stats, int check, int kept, float s, float dp) {
     const float scale = score_scale(p, w, row, k), scaled = s * scale;
@@ -45,6 +46,7 @@ DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row
     t.p = grad_p(stats, scale, s, x);
     t.w = grad_w(p, w, row, k, kept);
     t.s = scaled;
+    t.p = check == 2 && !is_finite(dp - stats->c) && t.p < 0x1p-126f ? 0x1p-126f : t.p;
     t.g = t.rest = t.p * ((kept ? dp * t.w : 0) - stats->c);
 #if ATTN_HAS_SCORE
     const attn_pair at = score_leaves(p, w, row, k);
@@ -110,7 +112,7 @@ DEV void grad_reads(const attn_params *p, const attn_item *w, const attn_row *ro
         const float dp = grad_dot(rows_at(&p->back.dout, w->b, w->h, q_row),
                                   rows_at(&p->v, w->b, w->hk, k_row), p->DV);
         const int kept = !ATTN_HAS_DROPOUT || dropout_pair(p, w, row, dropout_seed(p), k);
-        t = grad_pair(p, w, row, k, stats, 1, kept, s, dp);
+        t = grad_pair(p, w, row, k, stats, 2, kept, s, dp);
     }
     if (t.seen) {
         attn_grads(p, &at, t.s, t.rest, sum);
