@@ -155,10 +155,9 @@ void attn__ref_forward_row(attn__ref_work *w, int64_t row) {
         if (w->visible[j]) {
             const double e = weight(w->score[j] - m);
             l += e;
-            const double factor = drop_factor(p) * v_scale(w, j);
+            const double factor = e * drop_factor(p) * v_scale(w, j);
             for (int64_t i = 0; w->keep[j] && i < p->DV; i++) {
-                const double v = w->v[j * p->DV + i];
-                w->o[i] += (isfinite(v) ? e : 1) * factor * v; /* e^x > 0: inf stays inf */
+                w->o[i] += factor * w->v[j * p->DV + i];
             }
         }
     }

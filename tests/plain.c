@@ -151,20 +151,6 @@ static double softmax_row(run *r, double sink, int64_t visible) {
     return rounded(r, m + rounded(r, log(l)));
 }
 
-/* o += p w v of key j. Exactly p is above 0, so a visible infinity stays one where p is rounded
-   to 0. */
-static void add_value(const run *r, double *o, int64_t j) {
-    const double weight = rounded(r, in_type(r->p_type, r->p[j]) * r->w[j]);
-    const float *const v = r->vf + j * r->DV;
-    if (weight != 0) {
-        add_scaled(r, o, weight, v, r->DV);
-        return;
-    }
-    for (int64_t d = 0; d < r->DV; d++) {
-        o[d] += isfinite(v[d]) ? 0 : r->w[j] * v[d];
-    }
-}
-
 static void forward_row(run *r, int64_t b, int64_t hk, int64_t row, double lse) {
     plain_result *const out = r->out;
     double *const o = out->value[PLAIN_O] + row * r->DV;
@@ -175,10 +161,11 @@ static void forward_row(run *r, int64_t b, int64_t hk, int64_t row, double lse) 
     out->amplify = fmax(out->amplify, fabs(finite(lse)));
     for (int64_t j = 0; j < r->ks.n; j++) {
         if (r->pair[j].visible) {
+            const float *const vj = r->vf + j * r->DV;
             out->seen[row_of(r->k, r->HK, b, hk, r->ks.row + j)] = 1;
             if (r->keep[j]) {
-                add_value(r, o, j);
-                add_terms(r, out->sum, PLAIN_O, row, r->p[j] * r->w[j], r->vf + j * r->DV, r->DV);
+                add_scaled(r, o, rounded(r, in_type(r->p_type, r->p[j]) * r->w[j]), vj, r->DV);
+                add_terms(r, out->sum, PLAIN_O, row, r->p[j] * r->w[j], vj, r->DV);
             }
             if (r->p[j] > top * 0x1p-40) {
                 out->amplify = fmax(out->amplify, finite(r->pair[j].amplify));
