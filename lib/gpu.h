@@ -142,7 +142,7 @@ typedef struct attn__grad_size {
 /* groups: fused, products are those of groups of warps, and nothing else is told. */
 attn__grad_size attn__target_grad(const attn__target *target, int type, int d, int64_t rows,
                                   int groups);
-int attn__grad_least(const attn__target *target, int fused, int groups); /* of its steps */
+int attn__grad_least(const attn__target *target, int d, int fused, int groups); /* of its steps */
 
 extern const attn__driver attn__cuda, attn__hip; /* gpu_cuda.c, gpu_hip.c */
 /* gpu_near.c: of a table whose memory is the host's. */

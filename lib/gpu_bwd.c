@@ -82,7 +82,8 @@ static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, i
                      .what = &what,
                      .many = k->grid,
                      .few = is_fused ? FEW : 0,
-                     .least = attn__grad_least(job->target, is_fused, groups)};
+                     .least =
+                         attn__grad_least(job->target, compiled_size(p), is_fused, groups)};
     k->grid.tile = is_fused ? size.fused : size.tile;
     fit.many.tile = is_fused ? many.fused : many.tile;
     return attn__kernel_fit(plan, job, k, &fit);

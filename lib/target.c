@@ -112,6 +112,9 @@ int attn__tile_smaller(attn__tile_size *tile, int least) {
     return smaller;
 }
 
-int attn__grad_least(const attn__target *target, int fused, int groups) {
-    return groups ? 64 : target->lanes == 32 && !fused ? 16 : 32;
+int attn__grad_least(const attn__target *target, int d, int fused, int groups) {
+    if (groups || (fused && d % 64 != 0)) {
+        return 64;
+    }
+    return target->lanes == 32 && !fused ? 16 : 32;
 }

@@ -119,7 +119,8 @@ int main(int argc, char **argv) {
                                            argc == 9 ? ATTN__TILE_PLAIN : ATTN__TILE_ANY)
                    : attn__target_tile(target, type, d, dv, atoll(argv[5]));
     for (int smaller = atoi(argv[6]); smaller > 0; smaller--) {
-        const int least = sums ? attn__grad_least(target, sums == 4, groups) : ATTN__LEAST_KEYS;
+        const int least =
+            sums ? attn__grad_least(target, most, sums == 4, groups) : ATTN__LEAST_KEYS;
         if (attn__tile_smaller(&tile, least)) {
             continue;
         }
