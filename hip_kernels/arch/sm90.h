@@ -189,8 +189,13 @@ DEV void ring_boxes(int what, u32 to, u32 barrier, const tensor_map *map, const 
 DEV void block_tell(const ring_turn *t, i32 block) {
     shared_store_u32((u32)(SHARED_BLOCK + 4 * t->stage), (u32)block);
 }
+/* Read by the lane that arrives at the end, so that its arrival is behind the reading. */
 DEV i32 block_told(const ring_turn *t) {
-    return (i32)warp_same(shared_load_u32((u32)(SHARED_BLOCK + 4 * t->stage)));
+    u32 told = 0;
+    if (lane_id() == 0) {
+        told = shared_load_u32((u32)(SHARED_BLOCK + 4 * t->stage));
+    }
+    return (i32)warp_same(told);
 }
 
 /* -- Multiplying ------------------------------------------------------------------------------- */
