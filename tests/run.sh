@@ -106,13 +106,13 @@ echo "set-up: $SECONDS s"
 bazel_test bazel //...
 bazel_test asan --config=asan --test_tag_filters=-no_asan //...
 tools/build.sh > build/logs/build.log 2>&1
-# Of these each takes one core.
-begin planted tests/planted.sh
-program planted-kernels env DEVICES=emu:sm_80 tests/planted_kernels.sh
+# Of these each takes one core, and the first as long as the others together.
+begin planted-kernels env DEVICES=emu:sm_80 tests/planted_kernels.sh
+program planted tests/planted.sh
 program house tests/house.sh
 program lint tools/lint.sh
 program kernels "${LUAJIT:-luajit}" tools/kernels.lua
-end planted
+end planted-kernels
 program quickstart examples/quickstart.sh
 for example in examples/*.lua; do
     program "$example" env "LUA_PATH=lua/?.lua;;" "${LUAJIT:-luajit}" "$example"
