@@ -4,7 +4,6 @@
    Who calls it: gpu_kernel.c (a job), gpu_module.c (its key, its code). */
 #include "jit.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +34,16 @@ static const attn__compiler *compiler_of(const attn__target *target) {
 
 /* -- Jobs -------------------------------------------------------------------------------------- */
 
+static int is_for(const attn__target *target, const attn__kernel_file *f) {
+    return f->who == FOR_ALL || f->who == (target->emulated ? FOR_EMULATED : FOR_CHIPS);
+}
+
 void attn__job_begin(attn__job *job, const attn__target *target, const char *entry) {
     job->target = target;
     job->entry = entry;
     job->n_files = job->n_defines = 0;
     for (int i = 0; i < attn__n_kernel_files; i++) {
-        const int who = attn__kernel_files[i].who;
-        if (who == FOR_ALL || who == (target->emulated ? FOR_EMULATED : FOR_CHIPS)) {
+        if (is_for(target, &attn__kernel_files[i])) {
             job->file[job->n_files++] = attn__kernel_files[i].file;
         }
     }
@@ -58,47 +60,25 @@ static void add(attn__sha256 *sum, const char *text) {
     attn__sha256_add(sum, text, strlen(text) + 1);
 }
 
-/* The files that every job of chips, and every one of emulated chips, begins with are long; what
-   they add to a key is summed up once. */
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct {
-    const char *text[ATTN__MOST_FILES];
-    int n;
-    uint8_t sum[32];
-} shared[2];
-
-static void sum_shared(void) {
-    for (int emulated = 0; emulated < 2; emulated++) {
-        attn__sha256 sum;
-        attn__sha256_begin(&sum);
-        for (int i = 0; i < attn__n_kernel_files; i++) {
-            const attn__kernel_file *const f = &attn__kernel_files[i];
-            if (f->who == FOR_ALL || f->who == (emulated ? FOR_EMULATED : FOR_CHIPS)) {
-                add(&sum, f->file.name);
-                add(&sum, f->file.text);
-                shared[emulated].text[shared[emulated].n++] = f->file.text;
-            }
-        }
-        attn__sha256_end(&sum, shared[emulated].sum);
-    }
-}
-
-/* Adds them, if the job has them as they are, and returns how many they were. */
+/* The files that the job began with, if it still has them; returns how many they are. */
 static int add_shared(attn__sha256 *sum, const attn__job *job) {
-    const int which = job->target->emulated != 0, n = shared[which].n;
-    for (int i = 0; i < n; i++) {
-        if (i == job->n_files || job->file[i].text != shared[which].text[i]) {
-            return 0;
+    int n = 0;
+    for (int i = 0; i < attn__n_kernel_files; i++) {
+        const attn__kernel_file *const f = &attn__kernel_files[i];
+        if (is_for(job->target, f)) {
+            if (n == job->n_files || job->file[n].text != f->file.text) {
+                return 0;
+            }
+            n++;
         }
     }
     add(sum, "all kernel files");
-    attn__sha256_add(sum, shared[which].sum, sizeof shared[which].sum);
+    add(sum, attn__kernel_sums[job->target->emulated != 0]);
     return n;
 }
 
 void attn__job_key(const attn__job *job, char key[ATTN__KEY]) {
     attn__sha256 sum;
-    pthread_once(&once, sum_shared);
     attn__sha256_begin(&sum);
     add(&sum, attn_version());
     add(&sum, job->target->name);

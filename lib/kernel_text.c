@@ -7739,3 +7739,7 @@ const attn__kernel_file attn__kernel_files[] = {
 }, FOR_EMULATED},
 };
 const int attn__n_kernel_files = 62;
+const char *const attn__kernel_sums[2] = {
+"ddd0dd559a0dec63cee8652aea03963f127a9bed72a956cae2a9533034ed97a1",
+"3991f201f68c0b9df3b94bdebbbdc0183cb1297b81d2f50c97c75c571273a0f9",
+};

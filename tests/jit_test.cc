@@ -361,6 +361,23 @@ TEST_CASE("what cannot be compiled is said") {
     unsetenv("CC");
 }
 
+TEST_CASE("the generator's sums of the kernels' text are those of the library's own hash") {
+    for (int emulated = 0; emulated < 2; emulated++) {
+        attn__sha256 sum;
+        char hex[ATTN__KEY];
+        attn__sha256_begin(&sum);
+        for (int i = 0; i < attn__n_kernel_files; i++) {
+            const attn__kernel_file &f = attn__kernel_files[i];
+            if (f.who == FOR_ALL || f.who == (emulated ? FOR_EMULATED : FOR_CHIPS)) {
+                attn__sha256_add(&sum, f.file.name, std::strlen(f.file.name) + 1);
+                attn__sha256_add(&sum, f.file.text, std::strlen(f.file.text) + 1);
+            }
+        }
+        attn__sha256_hex(&sum, hex);
+        CHECK(std::string(hex) == attn__kernel_sums[emulated]);
+    }
+}
+
 TEST_CASE("the hash is that of FIPS 180-4") {
     const struct {
         std::string text, hex;
