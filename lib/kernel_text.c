@@ -7740,6 +7740,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 62;
 const char *const attn__kernel_sums[2] = {
-"ddd0dd559a0dec63cee8652aea03963f127a9bed72a956cae2a9533034ed97a1",
-"3991f201f68c0b9df3b94bdebbbdc0183cb1297b81d2f50c97c75c571273a0f9",
+"c3870696b3f2c527b85e4b6e707c0c86364f9fca5995caab95364c1e1a541652",
+"99ded127a4602d70618808e10a7a184df1d7885c3c0b8fc4dbf5ee839b40d5bc",
 };

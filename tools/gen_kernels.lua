@@ -4,8 +4,8 @@
 --     luajit tools/gen_kernels.lua --check    is the committed file what would be written?
 --
 -- Run from the repository's root. A file is named as #include names it; those of lib/emu/isa/ take
--- the place of hip_kernels/isa/ where the target is emulated. Behind the files stands the SHA-256 of
--- those that every job of chips has, and of emulated ones, which is part of a kernel's key.
+-- the place of hip_kernels/isa/ where the target is emulated. Behind the files stands the SHA-256
+-- of those that every job of a chip has, and of an emulated one: part of a kernel's key.
 
 local bit = require 'bit'
 
@@ -40,20 +40,19 @@ local function quoted(line)
     return '"' .. line:gsub('[\\"]', '\\%0'):gsub('%?%?', '?\\?') .. '\\n"'
 end
 
--- -- SHA-256 ---------------------------------------------------------------------------------------
+-- -- SHA-256 --------------------------------------------------------------------------------------
 
 -- The first 32 bits of the fractional parts of the roots of the first primes: square roots of 8,
--- cube roots of 64. A double has them: roots are below 7, so 32 bits and 3 are wanted of 53.
+-- cube roots of 64. A double has 53 bits, and 35 are wanted: roots are below 7.
 local START, ROUND = {}, {}
 do
     local n = 2
     while #ROUND < 64 do
         local prime = true
         for d = 2, math.floor(math.sqrt(n)) do prime = prime and n % d ~= 0 end
-        if prime then
-            if #START < 8 then START[#START + 1] = bit.tobit(math.floor(math.sqrt(n) % 1 * 2 ^ 32)) end
-            ROUND[#ROUND + 1] = bit.tobit(math.floor(n ^ (1 / 3) % 1 * 2 ^ 32))
-        end
+        local function of(root) return bit.tobit(math.floor(root % 1 * 2 ^ 32)) end
+        if prime and #START < 8 then START[#START + 1] = of(math.sqrt(n)) end
+        if prime then ROUND[#ROUND + 1] = of(n ^ (1 / 3)) end
         n = n + 1
     end
 end
