@@ -7740,6 +7740,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 62;
 const char *const attn__kernel_sums[2] = {
-"c3870696b3f2c527b85e4b6e707c0c86364f9fca5995caab95364c1e1a541652",
-"99ded127a4602d70618808e10a7a184df1d7885c3c0b8fc4dbf5ee839b40d5bc",
+"aa0dc5cd7564ddc9cbd2a1ba6d789beeda8f839f5f9bd1ae41440f63e6db023a",
+"579ff5a799c68b2507d04c712b5885d25e438a5d18d97925892b13e74875d720",
 };
