@@ -273,7 +273,7 @@ const char *attn__direct(const attn__view *view, int64_t b, int64_t h, int64_t r
 /* Asks for rows that will be read soon: at once, or in so many askings. */
 void attn__prefetch(const attn__view *view, int64_t b, int64_t h, int64_t row, int64_t rows);
 attn__ahead attn__ahead_of(const attn__view *view, int64_t b, int64_t h, int64_t row, int rows,
-                           int64_t askings);
+                           int64_t work);
 /* Either one, transposed: to[rows / LANES][D or D / 2][LANES], the last ones filled up by zeros;
    panels lie round_lanes(D) * LANES elements (pairs: half of it) apart. */
 void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,

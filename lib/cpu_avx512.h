@@ -12,5 +12,6 @@
 #define TIMES_2_TO(y, n)   _mm512_scalef_ps(y, n)
 #define ABOVE_FLOOR(x)         _mm512_reduce_ps(x, 1)
 #define TIMES_2_TO_FLOOR(y, x) _mm512_scalef_ps(y, x)
+#define WIDENED(at) ((vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(at))))
 
 #endif

@@ -54,7 +54,7 @@ void attn__prefetch(const attn__view *view, int64_t b, int64_t h, int64_t row, i
 }
 
 attn__ahead attn__ahead_of(const attn__view *view, int64_t b, int64_t h, int64_t row, int rows,
-                           int64_t askings) {
+                           int64_t work) {
     const int row_bytes = (int)(view->n[3] * view->st[3] * view->bytes);
     const int at_each = rows > 0 ? (rows + ATTN__PLACES - 1) / ATTN__PLACES : 0;
     const int64_t lines = ((int64_t)row_bytes + 63) / 64 * at_each;
@@ -63,7 +63,7 @@ attn__ahead attn__ahead_of(const attn__view *view, int64_t b, int64_t h, int64_t
                          .step = view->st[2] * view->bytes,
                          .row_bytes = row_bytes,
                          .rows = at_each,
-                         .lines = (int)((lines + askings - 1) / askings)};
+                         .each = (int)(1 + work * ATTN__WORK / (lines + 1))};
 }
 
 void attn__load_columns(attn__tile *t, float *to, const attn__view *view, int64_t b, int64_t h,
@@ -127,7 +127,7 @@ static int panels_of_pairs(attn__tile *t, float *to, const attn__view *view, int
         two_rows(t, view, b, h, row + 2 * j, rows - 2 * j < 2 ? 1 : 2, two);
         finite &= t->run->plan->ops->zip(to + j * ATTN__LANES, two[0], two[1], ld,
                                          (int64_t)twos * ATTN__LANES);
-        attn__ask(&t->ahead, 1);
+        attn__ask(&t->ahead, 2);
     }
     return finite;
 }

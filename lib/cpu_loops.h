@@ -29,18 +29,26 @@ enum kind { KIND_F32, KIND_BF16, KIND_PAIRS };
 
 enum {
     MOST = 4 * NV > GROUPS ? 4 * NV : GROUPS, /* vectors across a block */
-    TERMS = ATTN__TERMS
+    TERMS = 4 /* after so many terms memory is asked for */
 };
+
+/* VL numbers of 16 bits as numbers of 32. */
+#ifndef WIDENED
+#define WIDENED widened_at
+INLINE vu widened_at(const char *at) {
+    typedef uint16_t vh __attribute__((vector_size(VL * 2)));
+    vh x;
+    memcpy(&x, at, sizeof x);
+    return __builtin_convertvector(x, vu);
+}
+#endif
 
 /* VL elements of the right factor, `at` elements from its beginning. */
 INLINE vf load_right(const void *b, int64_t at, const enum kind kind) {
     if (kind != KIND_BF16) {
         return load((const float *)b + at);
     }
-    typedef uint16_t vh __attribute__((vector_size(VL * 2)));
-    vh x;
-    memcpy(&x, (const char *)b + 2 * at, sizeof x);
-    return (vf)(__builtin_convertvector(x, vu) << 16);
+    return (vf)(WIDENED((const char *)b + 2 * at) << 16);
 }
 
 /* b begins at the block's first column. ahead: NULL, or for few rows. */
@@ -55,7 +63,7 @@ INLINE void mul_block(float *c, int c_ld, attn__left a, attn__right b, int k, en
     for (int l = 0; l < k;) {
         const int stop = ahead && k - l > TERMS ? l + TERMS : k;
         if (ahead) {
-            attn__ask(ahead, vecs / GROUPS);
+            attn__ask(ahead, (stop - l) * (vecs / GROUPS));
         }
         for (; l < stop; l++) {
             vf y[MOST];
@@ -193,9 +201,7 @@ INLINE tv load_rows(const char *at, int64_t step) {
 INLINE void transpose_all(float *to, const char *from, int64_t step, int cols, const int bf16,
                           attn__ahead *ahead) {
     for (int j = 0; j < cols; j += 4) {
-        if (j % TERMS == 0) {
-            attn__ask(ahead, 1);
-        }
+        attn__ask(ahead, 4);
         UNROLL for (int i = 0; i < ATTN__LANES; i += TV) {
             const char *const at = from + i * step + 4 * (int64_t)j;
             const tv a = load_rows(at, step), b = load_rows(at + step, step),

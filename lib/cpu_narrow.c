@@ -11,7 +11,8 @@
    With tile registers rows of bf16 k are a left factor as they lie, and their sums are transposed.
    While k is multiplied v is asked for, and while v is, the next tile's k, a few lines at a time.
    The sums are those of any other tile, bit for bit: an element's terms are added in order of the
-   keys, from zero.
+   keys, from zero. Not so p v of bf16 pairs: p stays f32 and v's numbers are made f32, as pairing
+   rows of v takes longer than their products. With ATTN_BATCH_INVARIANT rows are paired.
 
    Whether v is finite shows in the sums: 0 * NaN and 0 * infinity are NaN. Then the tile is done
    again, with v in panels from which these elements are gone. */
@@ -33,14 +34,13 @@ static int least(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Rows of k or v from local key `key` on, at most BN, to be asked for in `terms` terms. */
-static attn__ahead ahead_of(const attn__tile *t, const attn__view *view, int key, int64_t terms) {
+/* Rows of k or v from local key `key` on, at most BN, to be asked for during so much work. */
+static attn__ahead ahead_of(const attn__tile *t, const attn__view *view, int key, int64_t work) {
     return attn__ahead_of(view, t->seq.kb, t->hk, t->seq.k_row + key, least(BN, t->seq.nk - key),
-                          terms < ATTN__TERMS ? 1 : terms / ATTN__TERMS);
+                          work);
 }
 
-/* Terms of a panel's sums that a product of few rows adds one after the other, nearly; of one row
-   as many as a load has. */
+/* The work of a product of few rows: terms of panels' sums. A load has as much as one row's. */
 static int64_t terms_of(int rows, int columns, int k) {
     return (int64_t)columns / LANES * ((rows + 5) / 6) * k;
 }
@@ -55,7 +55,7 @@ static int scores_in_place(attn__tile *t, const narrow *x) {
     if (!plan->pairs || !plan->ops->dots || !k || t->n % LANES) {
         return 0;
     }
-    t->ahead = ahead_of(t, &p->v, t->c0, (int64_t)t->n * ld / (LANES * LANES) * ATTN__TERMS);
+    t->ahead = ahead_of(t, &p->v, t->c0, (int64_t)t->n * ld / (LANES * LANES));
     plan->ops->dots(t->x.s + x->at * LDS, LDS, (attn__left){t->x.q + x->at * ld, ld, 1}, k,
                     p->k.st[2] * p->k.bytes, x->rows, t->n, ld, &t->ahead);
     return 1;
@@ -107,24 +107,33 @@ static void all_rows(attn__tile *t, narrow *x, int c0, const int *next, const in
     }
 }
 
-/* x.sum = p v from v where it lies; 0 if that is not possible. */
-static int sum_in_place(attn__tile *t, const narrow *x) {
+/* v where it lies, or NULL if p has to be multiplied by a copy. That is of pairs, as in tiles of
+   many rows, unless the sequence has few rows, however they are shared out, and a row's bits may
+   depend on that. */
+static const char *v_in_place(const attn__tile *t) {
+    const attn__problem *const p = t->run->p;
+    const int64_t step = p->v.st[2];
+    const int type = p->v.type == ATTN_BF16 ? ATTN_BF16 : ATTN_F32;
+    const int few = t->seq.nq * (p->H / p->HK) <= NARROW && !(p->flags & ATTN_BATCH_INVARIANT);
+    if (step < 0 || step > INT32_MAX || (t->run->plan->pairs && !few)) {
+        return NULL;
+    }
+    return attn__direct(&p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0, type, LANES);
+}
+
+/* x.sum = p v; returns whether all are finite. */
+static int sum_in_place(attn__tile *t, const narrow *x, const char *v) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
-    const int64_t row = t->seq.k_row + t->c0, step = p->v.st[2];
+    const int64_t step = p->v.st[2];
     const int bf16 = p->v.type == ATTN_BF16;
-    const char *const v =
-        attn__direct(&p->v, t->seq.kb, t->hk, row, bf16 ? ATTN_BF16 : ATTN_F32, LANES);
-    if (!v || plan->pairs || step < 0 || step > INT32_MAX) {
-        return 0;
-    }
     memset(t->x.sum, 0, (size_t)(x->rows * plan->ldv) * sizeof *t->x.sum);
     for (int l = 0; l < t->n; l += V_STEP) {
         plan->ops->mul_few(t->x.sum, plan->ldv, (attn__left){t->x.s + x->at * LDS + l, LDS, 1},
                            (attn__right){v + l * step * p->v.bytes, (int)step, LANES}, x->rows,
                            plan->ldv, least(V_STEP, t->n - l), MUL_CONTINUE, bf16, &t->ahead);
     }
-    return 1;
+    return plan->ops->finite(t->x.sum, (int64_t)x->rows * plan->ldv);
 }
 
 /* o, which is that of all rows: the states of a chunk's parts follow one another. */
@@ -172,23 +181,28 @@ void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const i
     }
     x.at = t->x.part[x.first].at;
     x.rows = t->x.part[x.last].at + t->x.part[x.last].rows - x.at;
+    const char *const v = v_in_place(t);
+    t->form = v || !plan->pairs ? FORM_F32 : FORM_PAIRS;
     keep(t, &x, 0);
     all_scores(t, &x);
     all_rows(t, &x, c0, next, class_, &wild);
     t->ahead = ahead_of(t, &p->k, t->c0 + BN,
-                        plan->pairs ? (int64_t)t->n / 2 * ATTN__TERMS
-                                    : terms_of(x.rows, plan->ldv, t->n));
-    const int in_place = sum_in_place(t, &x);
-    if (in_place && plan->ops->finite(t->x.sum, (int64_t)x.rows * plan->ldv)) {
+                        v ? terms_of(x.rows, plan->ldv, t->n)
+                          : t->n);
+    if (v && sum_in_place(t, &x, v)) {
         plan->ops->fold(scaled_sums(t, &x), 1, t->x.sum, 1, x.rows * plan->ldv);
-    } else {
-        if (!attn__load_panels(t, t->x.v, &p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0, t->n,
-                               plan->pairs)) {
-            attn__find_wild(t, &wild);
-            keep(t, &x, 1);
-            all_scores(t, &x);
-            all_rows(t, &x, c0, next, class_, &wild);
-        }
-        sum_panels(t, &x);
+        return;
     }
+    const int clean = attn__load_panels(t, t->x.v, &p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0,
+                                        t->n, plan->pairs);
+    if (!clean) {
+        attn__find_wild(t, &wild);
+    }
+    if (!clean || (plan->pairs && t->form != FORM_PAIRS)) {
+        t->form = plan->pairs ? FORM_PAIRS : FORM_F32;
+        keep(t, &x, 1);
+        all_scores(t, &x);
+        all_rows(t, &x, c0, next, class_, &wild);
+    }
+    sum_panels(t, &x);
 }

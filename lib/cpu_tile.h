@@ -59,21 +59,21 @@ typedef struct attn__right {
     int64_t panel;
 } attn__right;
 
-/* Rows that will be read soon: how far the asking for them has come, and how much of it is to be
-   done with every TERMS terms of a panel's sums. */
-enum { ATTN__TERMS = 16, ATTN__PLACES = 8 };
+/* Rows that will be read soon: how far the asking for them has come. It is spread over some other
+   work, evenly: a processor holds few such requests, and waits with the next. */
+enum { ATTN__PLACES = 8, ATTN__WORK = 256 };
 typedef struct attn__ahead {
     const char *at;
     int64_t apart;       /* bytes from place to place: memory is faster at several at a time */
     int64_t step;        /* bytes from row to row */
     int row_bytes, rows; /* of a row; rows left */
     int done;            /* bytes of the row at hand */
-    int lines;           /* of 64 bytes, each time */
+    int each, due;       /* WORK-ths of work for a line at each place; what is done of it */
 } attn__ahead;
 
-/* TERMS terms of so many panels' sums are done: asks for memory, into the second cache. */
-static inline void attn__ask(attn__ahead *x, int panels) {
-    for (int e = 0; e < x->lines * panels && x->rows > 0; e++) {
+/* So much work is done: asks for memory, into the second cache. */
+static inline void attn__ask(attn__ahead *x, int work) {
+    for (x->due += work * ATTN__WORK; x->due >= x->each && x->rows > 0; x->due -= x->each) {
         for (int place = 0; place < ATTN__PLACES; place++) {
             __builtin_prefetch(x->at + x->done + place * x->apart, 0, 2);
         }
