@@ -36,8 +36,10 @@ DEV int warp_part(void) {
     return thread_id() / TILE_LANES % ATTN_SPLIT;
 }
 #endif
+/* From the lane's first row to its row r. */
+#define TILE_DOWN(r) ((r) / 2 * 16 + (r) % 2 * 8)
 DEV int tile_row(int r) {
-    return warp_row() + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
+    return warp_row() + TILE_DOWN(r) + lane_id() / 4;
 }
 /* Column c of a lane whose warp has the columns of 16 from `first` on, every `each`-th. */
 DEV int lane_col(int c, int first, int each) {

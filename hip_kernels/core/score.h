@@ -161,6 +161,15 @@ DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int ra
 #define SCORE_NEAR 0
 #endif
 
+/* Rows of a lane lie so far below its first one, where that is a constant. */
+#if ATTN_PRODUCER && !ATTN_HAS_SCALES
+#define SCORE_ALIKE   1
+#define SCORE_DOWN(r) TILE_DOWN(r)
+#else
+#define SCORE_ALIKE   0
+#define SCORE_DOWN(r) 0
+#endif
+
 /* Near positions are exact in f32, and so are their differences. A product that is not near may be
    -inf, of which a score may make what is finite. */
 #if SCORE_NEAR
@@ -185,15 +194,26 @@ DEV int score_near(const attn_params *p, const attn_item *w, i32 k0, const tile_
 }
 #endif
 
-/* near: a product is not -inf, or its score is not finite then. */
-DEV void score_pairs(const attn_params *p, const attn_item *w, i32 k0, int near, tile_s *s) {
+/* near: a product is not -inf, or its score is not finite then. alike: the rows are of one head and
+   follow one another; so of what two rows have alike (a head's slope, its product with a distance)
+   one is computed. */
+DEV void score_pairs(const attn_params *p, const attn_item *w, i32 k0, int near, int alike,
+                     tile_s *s) {
+    const attn_row first = score_lane_row(p, w, 0);
+    const i32 from = w->seq.q0 - ((i32)p->k0 + k0 + tile_col(0));
+    const float from_first = (float)(from + first.i);
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const attn_row row = score_lane_row(p, w, r);
-        const float scale = score_scale(p, w, &row, k0);
-        const float from = (float)(w->seq.q0 + row.i - ((i32)p->k0 + k0 + tile_col(0)));
+        const int down = SCORE_DOWN(r);
+        attn_row row = first;
+        row.i += down;
+        if (!alike) {
+            row = score_lane_row(p, w, r);
+        }
+        const float scale = score_scale(p, w, &row, k0), from_row = (float)(from + row.i);
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            const int right = tile_col(c) - tile_col(0);
             attn_pair at = score_leaves(p, w, &row, k0 + tile_col(c));
-            at.d = from - (float)(tile_col(c) - tile_col(0));
+            at.d = alike ? from_first + (float)(down - right) : from_row - (float)right;
             const float x = s->x[r][c], y = attn_score(p, &at, x, scale, near);
             const int lost = !near && !ATTN_SCORE_INFINITE && x * scale == MINUS_INF;
             s->x[r][c] = lost ? MINUS_INF : y;
@@ -204,11 +224,15 @@ DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int ra
     (void)raw;
 #if SCORE_NEAR
     if (score_near(p, w, k0, s)) {
-        score_pairs(p, w, k0, 1, s);
+        if (SCORE_ALIKE && p->pack == 1) {
+            score_pairs(p, w, k0, 1, 1, s);
+        } else {
+            score_pairs(p, w, k0, 1, 0, s);
+        }
         return;
     }
 #endif
-    score_pairs(p, w, k0, 0, s);
+    score_pairs(p, w, k0, 0, 0, s);
 }
 #else
 DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int raw, tile_s *s) {

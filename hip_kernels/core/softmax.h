@@ -57,25 +57,37 @@ typedef struct soft_fade {
     int moved;
 } soft_fade;
 
+/* The largest score of each row; rows side by side in two chains each, which do not wait for one
+   another. */
+DEV void softmax_max(const tile_s *s, float *top) {
+    float odd[TILE_ROWS];
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        top[r] = s->x[r][0];
+        odd[r] = s->x[r][1];
+    }
+    UNROLL for (int c = 2; c < TILE_COLS(ATTN_BN); c += 2) {
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            top[r] = max_num(top[r], s->x[r][c]);
+            odd[r] = max_num(odd[r], s->x[r][c + 1]);
+        }
+    }
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        top[r] = row_max(max_num(top[r], odd[r]));
+    }
+}
+
 /* m follows the scores, l is brought to the new m; o is left to softmax_fade. */
 DEV void softmax_move(const tile_s *s, attn_soft *t, soft_fade *f, float factor) {
+    float most[TILE_ROWS];
     f->moved = 0;
+    softmax_max(s, most);
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        float even = s->x[r][0], odd = s->x[r][1]; /* two chains: each waits for itself */
-        UNROLL for (int c = 2; c < TILE_COLS(ATTN_BN); c += 2) {
-            even = max_num(even, s->x[r][c]);
-            odd = max_num(odd, s->x[r][c + 1]);
-        }
-        const float top = softmax_top(row_max(max_num(even, odd)), factor);
+        const float top = softmax_top(most[r], factor);
         const int move = !(top <= t->m[r] + SOFTMAX_SLACK);
         f->by[r] = move ? exp2_fast(t->m[r] - top) : 1.0f;
         t->m[r] = move ? top : t->m[r];
+        t->l[r] *= f->by[r];
         f->moved |= move;
-    }
-    if (warp_any(f->moved)) {
-        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            t->l[r] *= f->by[r];
-        }
     }
 }
 
