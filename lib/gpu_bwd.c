@@ -95,6 +95,20 @@ static int may_fuse(const attn_plan *plan, const attn__job *job) {
            !(p->flags & ATTN_BATCH_INVARIANT);
 }
 
+/* Where blocks of keys differ in length, heads whose q, dO and parts of dq the second cache holds
+   together go side by side, so that short ones come last. In turns blocks of the same head that
+   run at once wait for each other: there are fewer of them. */
+enum { CACHED = 24 << 20, IN_TURNS = 16 };
+static int near_of(const attn__problem *p, int ordered) {
+    const int differ =
+        attn__has_mask(p->variant) || p->block_m > 0 || p->has_q_used || p->q_packed;
+    const int64_t bytes =
+        p->H / p->HK * p->NQ * (2 * p->D * p->q.bytes + compiled_size(p) * (int64_t)sizeof(float));
+    const int64_t held = differ ? CACHED / (bytes + 1) : 1;
+    const int64_t near = ordered && held < IN_TURNS ? IN_TURNS : held;
+    return near < 1 ? 1 : near > 1024 ? 1024 : (int)near;
+}
+
 /* By groups of warps, where the chip has them, else by its twin; without code if all tiles of both
    would spill. */
 static int compile_fused(attn_plan *plan, attn__job *job, attn__kernel *kernel) {
@@ -105,6 +119,7 @@ static int compile_fused(attn_plan *plan, attn__job *job, attn__kernel *kernel) 
         }
         k->grid.groups = groups;
         k->grid.ordered = (plan->problem.flags & ATTN_DETERMINISTIC) != 0;
+        k->grid.near = near_of(&plan->problem, k->grid.ordered);
         ATTN_TRY(compile(plan, job, k, FUSED, SUM | SUM_V));
         if (k->spilled <= FEW) {
             kernel[DQ].grid = k->grid;
@@ -311,6 +326,7 @@ static int launch(const attn_plan *of, const attn__problem *p, int pass, int row
     a.flags |= (attn__is_vector(to) ? ATTN_P_VEC_TO : 0) |
                (attn__is_vector(&p->dv) ? ATTN_P_VEC_TO_V : 0);
     a.xcds = k->grid.xcds;
+    a.near = k->grid.near ? k->grid.near : 1;
     a.q_tiles = (i32)attn__ceil_div(of_keys ? p->NK : p->NQ, rows);
     a.items = p->B * (of_keys ? p->HK : p->H) * a.q_tiles;
     return a.items ? attn__launch_items(of, k, &a, bytes, stream) : ATTN_OK;

@@ -4,8 +4,8 @@
    Who calls it: gpu_text.c.
 
        #define ATTN_GRAD_SUMS 1
-       DEV void attn_grads(...)     { ... sum[0] += g * x12;                    an even site
-                                      if (inside) exact_add(address, g * x17); }
+       DEV void attn_grads(...)     { ... sum[0] += on ? g * x12 : 0;           an even site
+                                      if (on && inside) exact_add(address, g * x17); }
        DEV void attn_grads_end(...) { ... exact_add(address, sum[0]); }
 
    A site is even if its indices are the same for all pairs of a batch entry and head: then a lane
@@ -28,7 +28,7 @@ int attn__site_is_even(const attn__adjoint *a, const attn__site *site, uint8_t *
 static void put_add(attn__text *t, const attn__site *site, const int32_t *word,
                     const attn__text_grads *grads, const char *what, int number) {
     const int to = grads->word[site->symbol], from = word[site->symbol];
-    put(t, "    if (1");
+    put(t, number >= 0 && what[0] == 's' ? "    if (1" : "    if (on");
     for (int i = 0; i < site->n; i++) {
         put(t, " && (u64)(i64)x%d < (u64)p->word[%d]", (int)site->index[i], from + 1 + 2 * i);
     }
@@ -62,7 +62,7 @@ static void put_function(attn__text *t, const attn__adjoint *a, const int32_t *w
     put(t, last ? "DEV void attn_grads_end(const attn_params *p, const attn_pair *at,\n"
                   "                        const float *sum) {\n    const float s = 0;\n"
                 : "DEV void attn_grads(const attn_params *p, const attn_pair *at, float s,\n"
-                  "                    float g, float *sum) {\n");
+                  "                    float g, int on, float *sum) {\n    (void)on;\n");
     put(t, "    (void)p, (void)at, (void)s, (void)sum;\n");
     for (int i = 0; i < a->n_sites; i++) {
         const attn__site *const site = &a->site[i];
@@ -85,7 +85,7 @@ static void put_function(attn__text *t, const attn__adjoint *a, const int32_t *w
         if (even[i] && last) {
             put_add(t, site, word, grads, "sum[", sums);
         } else if (even[i]) {
-            put(t, "    sum[%d] += g * x%d;\n", sums, (int)site->d);
+            put(t, "    sum[%d] += on ? g * x%d : 0;\n", sums, (int)site->d);
         } else if (!last) {
             put_add(t, site, word, grads, "g * x", (int)site->d);
         }

@@ -211,8 +211,8 @@ plant fused-other-columns arch/sm80_16.h 's/const int n = pass \* DQ_N + c \/ 4/
 plant fused-nan-overlooked attn_bwd_dq.hip 's/zero != 0.0f/zero > 1e9f/' emu:sm_80
 plant fused-asked-apart attn_bwd_dq.hip 's/mark_at(warp, dq_row/mark_at(warp_id(), dq_row/' \
     emu:sm_80 emu:sm_90a
-plant order-not-passed core/order.h 's/turn + 1);/turn);/' emu:sm_80 emu:sm_90a
-plant order-of-all core/order.h 's/(u32)warp_sum(seen)/(u32)own/' emu:sm_90a
+plant order-not-passed core/order.h 's/ATTN_BM + 1));/ATTN_BM));/' emu:sm_80 emu:sm_90a
+plant order-of-all core/order.h 's/(u32)(past - first_bit(seen))/(u32)own/' emu:sm_90a
 plant groups-proxy arch/sm80.h 's/^    proxy_fence();//' emu:sm_90a
 plant groups-fence arch/sm90_grad.h 's/wgmma_fence();//' emu:sm_90a
 plant groups-wait sched/backward.h 's/tile_wait(1);/;/' emu:sm_90a

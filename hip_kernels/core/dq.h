@@ -5,8 +5,8 @@
 
        p.back.part    [B][H][query block]           packed: [H][query block], and sequence b begins
                                                     at block q_row / ATTN_BN + b
-       a block        [pass][element / 4][thread][4], where ISA_ADDS is 1 [pass][element][thread];
-                      element r * DQ_COLS + c of a lane is d.x[r][c] of tile.h            */
+       a block        [pass][warp][element / 4][lane][4], where ISA_ADDS is 1 one by one;
+                      element r * DQ_COLS + c of a lane is d.x[r][c] of tile.h */
 #ifndef ATTN_DQ_H
 #define ATTN_DQ_H
 
@@ -24,8 +24,8 @@ DEV u64 dq_block(const attn_params *p, const attn_item *w, i32 h, i32 n) {
 }
 /* Elements e .. of the lane, ISA_ADDS of them. */
 DEV u64 dq_at(u64 block, int pass, int e) {
-    e += pass * DQ_ELEMENTS;
-    return block + (u64)((e / ISA_ADDS * ATTN_THREADS + thread_id()) * ISA_ADDS * 4);
+    const int warp = pass * ATTN_WARPS + thread_id() / TILE_LANES;
+    return block + (u64)(((warp * DQ_ELEMENTS + e) * TILE_LANES + lane_id() * ISA_ADDS) * 4);
 }
 
 DEV void dq_add(u64 block, int pass, const tile_d *d) {

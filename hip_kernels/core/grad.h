@@ -74,48 +74,69 @@ DEV attn_stats grad_stats(const attn_params *p, const attn_item *w, i32 h, i32 i
 
 /* What a lane keeps of the rows that it owns; sum: of sites whose element is one for all pairs of a
    head. The variant's text has
-       attn_grads(p, at, s, g, sum)   adds a pair's g times the score's derivatives
-       attn_grads_end(p, at, sum)     adds the sums of pair's head */
+       attn_grads(p, at, s, g, on, sum)   if on, adds a pair's g times the score's derivatives
+       attn_grads_end(p, at, sum)         adds the sums of pair's head */
+/* Pairs of a lane's tile, a bit each. */
+typedef u64 grad_pairs;
+#define GRAD_PAIR(r, c) ((grad_pairs)1 << ((c) * TILE_ROWS + (r)))
+
 #ifndef ATTN_GRAD_SUMS
 #define ATTN_GRAD_SUMS 0
 #endif
 typedef struct grad_rows {
     attn_stats of[TILE_ROWS];
     float sum[ATTN_GRAD_SUMS + 1];
+    grad_pairs left; /* of the step's tile: pairs whose numbers are not finite */
 } grad_rows;
 
 #if ATTN_HAS_GRADS
+/* A pair, if it is there and visible; 1: its numbers are not finite, and it is left. */
+DEV int grad_reads(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, int there,
+                   const attn_grad *t, float *sum) {
+    const int counts = there && t->seen, finite = is_finite(t->rest) && is_finite(t->s);
+    const attn_pair at = score_leaves(p, w, row, k);
+    attn_grads(p, &at, t->s, t->rest, counts && finite, sum);
+    return counts && !finite;
+}
+
 DEV float grad_dot(u64 x, u64 y, i32 cols) {
     float dot = 0;
-    for (i32 c = 0; c < cols; c++) {
+    ROLLED for (i32 c = 0; c < cols; c++) {
         dot = fma_f32(careful_load(x, c), careful_load(y, c), dot);
     }
     return dot;
 }
-
+/* Query i and key k, from memory: a product of tiles may have made NaN of an infinity. */
+DEV void grad_reads_again(const attn_params *p, const attn_item *w, i32 i, i32 k, float *sum) {
+    const i64 q_row = w->seq.q_row + i, k_row = w->seq.k_row + k;
+    const attn_row row = score_row(p, w, i);
+    const attn_stats stats = grad_stats(p, w, w->h, i);
+    const float s =
+        grad_dot(rows_at(&p->q, w->b, w->h, q_row), rows_at(&p->k, w->b, w->hk, k_row), p->D);
+    const float dp = grad_dot(rows_at(&p->back.dout, w->b, w->h, q_row),
+                              rows_at(&p->v, w->b, w->hk, k_row), p->DV);
+    const int kept = !ATTN_HAS_DROPOUT || dropout_pair(p, w, &row, dropout_seed(p), k);
+    const attn_grad t = grad_pair(p, w, &row, k, &stats, 1, kept, s, dp);
+    const attn_pair at = score_leaves(p, w, &row, k);
+    attn_grads(p, &at, t.s, t.rest, t.seen, sum);
+}
 #endif
 
-/* A pair, if it is there and visible. Its numbers are looked at once more where not finite:
-   a product of tiles may have made NaN of an infinity. */
-DEV void grad_reads(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,
-                    const attn_stats *stats, int there, attn_grad t, float *sum) {
-    (void)p, (void)w, (void)row, (void)k, (void)stats, (void)there, (void)t, (void)sum;
+/* Those that the tile of step `row0` left; behind it, where registers are free. One body for all of
+   them, which are few. */
+DEV void grad_rows_left(const attn_params *p, const attn_item *w, i32 row0, grad_rows *t) {
+    (void)p, (void)w, (void)row0, (void)t;
 #if ATTN_HAS_GRADS
-    if (!there || !t.seen) {
-        return;
-    }
-    const attn_pair at = score_leaves(p, w, row, k);
-    if (!is_finite(t.rest) || !is_finite(t.s)) {
-        const i64 q_row = w->seq.q_row + row->i, k_row = w->seq.k_row + k;
-        const float s = grad_dot(rows_at(&p->q, w->b, w->h, q_row),
-                                 rows_at(&p->k, w->b, w->hk, k_row), p->D);
-        const float dp = grad_dot(rows_at(&p->back.dout, w->b, w->h, q_row),
-                                  rows_at(&p->v, w->b, w->hk, k_row), p->DV);
-        const int kept = !ATTN_HAS_DROPOUT || dropout_pair(p, w, row, dropout_seed(p), k);
-        t = grad_pair(p, w, row, k, stats, 2, kept, s, dp);
-    }
-    if (t.seen) {
-        attn_grads(p, &at, t.s, t.rest, sum);
+    ROLLED while (t->left) {
+        const int n = first_bit(t->left), r = n % TILE_ROWS, c = n / TILE_ROWS;
+        const i32 own = w->row0 + tile_row(r), other = row0 + tile_col(c);
+        attn_item again = *w; /* whose places are computed here: in the loop registers are few */
+        again.b = (i32)forget((u32)w->b);
+        again.h = (i32)forget((u32)w->h);
+        again.hk = (i32)forget((u32)w->hk);
+        t->left &= t->left - 1;
+        grad_reads_again(p, &again, ATTN_KEY_ROWS ? other : own, ATTN_KEY_ROWS ? own : other,
+                         t->sum);
     }
 #endif
 }
@@ -148,6 +169,8 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
     /* places are computed here, each step: in the loop registers are few */
     const i32 row0 = (i32)forget((u32)w->row0), first = (i32)forget((u32)i0);
     attn_stats stats[2];
+    grad_pairs left = 0;
+    (void)rows, (void)left;
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
         const i32 i = first + tile_col(c);
         const attn_row row = score_row(p, w, i);
@@ -164,12 +187,19 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
             const attn_grad t = grad_pair(p, w, &row, row0 + tile_row(r), &stats[c % 2], check,
                                           (int)(kept >> r & 1), s->x[r][c],
                                           ATTN_SUMS & 1 ? dp->x[r][c] : 0);
-            grad_reads(p, w, &row, row0 + tile_row(r), &stats[c % 2],
-                       i < w->seq.nq && row0 + tile_row(r) < w->rows, t, rows->sum);
+#if ATTN_HAS_GRADS
+            left |= grad_reads(p, w, &row, row0 + tile_row(r),
+                               i < w->seq.nq && row0 + tile_row(r) < w->rows, &t, rows->sum)
+                        ? GRAD_PAIR(r, c)
+                        : 0;
+#endif
             s->x[r][c] = there && t.w != 0 ? t.p * t.w : 0;
             dp->x[r][c] = there ? t.g : 0;
         }
     }
+#if ATTN_HAS_GRADS
+    rows->left = left;
+#endif
 }
 
 /* The same of pairs that are all visible, whose score is the product, in two turns: what needs s
@@ -204,7 +234,8 @@ DEV void grad_tile_g(u32 from, const tile_s *s, tile_s *dp) {
 /* Products of the lane's queries, of which `rows` tells, with keys k0.. become p and g. */
 DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u32 from, i32 k0,
                    int check, tile_s *s, tile_s *dp) {
-    (void)from;
+    grad_pairs left = 0;
+    (void)from, (void)left;
 #if ATTN_HAS_DROPOUT
     dropout_tile(p, w, dropout_seed(p), k0, dp);
 #endif
@@ -213,12 +244,19 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
             const attn_grad t = grad_pair(p, w, &row, k0 + tile_col(c), &rows->of[r], check, 1,
                                           s->x[r][c], dp->x[r][c]);
-            grad_reads(p, w, &row, k0 + tile_col(c), &rows->of[r],
-                       w->row0 + tile_row(r) < w->rows, t, rows->sum);
+#if ATTN_HAS_GRADS
+            left |= grad_reads(p, w, &row, k0 + tile_col(c), w->row0 + tile_row(r) < w->rows, &t,
+                               rows->sum)
+                        ? GRAD_PAIR(r, c)
+                        : 0;
+#endif
             s->x[r][c] = t.p;
             dp->x[r][c] = t.g;
         }
     }
+#if ATTN_HAS_GRADS
+    rows->left = left;
+#endif
 }
 #endif
 

@@ -1,73 +1,85 @@
 /* order.h: parts of dq in one order (ATTN_ORDERED): the same bits in each run.
 
    Who calls it: sched/backward.h, attn_bwd.hip. Behind a query block's elements (dq.h) stands a
-   number, its turn: how many blocks of keys have added their parts to it. A block of keys adds when
-   as many have as come before it and see the query block, and then passes the turn on, a step
-   later, when its additions are long done:
+   number for each warp, its turn: 1 + the block of keys whose warp of this number added last. Such
+   a warp adds when the last block of keys before its own that sees the query block has added, and
+   passes the turn on in its next step, when its additions are long done:
 
        keys 0    | add m | pass m, add m-1 | pass m-1, add m-2 | ...     from the last step to the
        keys 1    |   wait m ........ | add m | pass m, add m-1 | ...     first, a step behind
 
-   Blocks take their numbers when they begin, so that those before have begun, too: nobody waits for
-   one that cannot run. Under a mask like causal the first blocks of keys have the most steps, and
-   the last steps are those that all of them see. */
+   Warps do not wait for each other here. Blocks take their numbers when they begin, so that those
+   before have begun, too: nobody waits for one that cannot run. Under a mask like causal the first
+   blocks of keys have the most steps, and the last steps are those that all of them see. */
 #ifndef ATTN_ORDER_H
 #define ATTN_ORDER_H
 
 #include "core/dq.h"
 #include "core/range.h"
 
-/* In shared memory: the block's number; the turn to be passed: its address and new number, or 0. */
-enum { ORDER_NUMBER, ORDER_AT = 8, ORDER_NEXT = 16, ORDER_BYTES = 32 };
+/* In shared memory: the block's number; of each warp the turn that it will pass on: address, number
+   or 0. */
+enum { ORDER_NUMBER, ORDER_TURNS = 16, ORDER_NEXT = 8, ORDER_BYTES = 16 * (1 + ATTN_WARPS) };
+DEV u32 order_kept(u32 shared) {
+    return shared + ORDER_TURNS + (u32)(thread_id() / TILE_LANES * 16);
+}
 
 /* By all threads of the block. */
 DEV void order_begin(const attn_params *p, u32 shared) {
     if (thread_id() == 0) {
         shared_store_u32(shared + ORDER_NUMBER, atomic_next_u32(p->counter));
-        shared_store_u32(shared + ORDER_NEXT, 0);
+    }
+    if (lane_id() == 0) {
+        shared_store_u32(order_kept(shared) + ORDER_NEXT, 0);
     }
     block_sync();
 }
 
-/* Blocks of keys before the item's that see step n of range.h. */
+/* 1 + the last block of keys before the item's that sees step n of range.h; 0: there is none. */
 DEV u32 order_turn(const attn_params *p, const attn_item *w, i32 n) {
     const i32 own = w->row0 / ATTN_BM;
 #if ATTN_HAS_MASK || ATTN_HAS_BLOCKS
-    float seen = 0; /* exact */
-    ROLLED for (i32 other = lane_id(); other < own; other += TILE_LANES) {
+    ROLLED for (i32 past = own; past > 0; past -= TILE_LANES) {
         attn_item before = *w;
+        const i32 other = past - 1 - lane_id();
         before.row0 = other * ATTN_BM;
-        seen += range_class(p, &before, n) != 0 ? 1.0f : 0.0f;
+        const u64 seen = warp_ballot(other >= 0 && range_class(p, &before, n) != 0);
+        if (seen) {
+            return (u32)(past - first_bit(seen));
+        }
     }
-    return (u32)warp_sum(seen);
+    return 0;
 #else
     (void)p, (void)n;
     return (u32)own;
 #endif
 }
 
-/* By a warp, before it adds its part to query block `block` (dq.h). */
+DEV u64 order_at(u64 block) {
+    return block + DQ_BYTES + (u64)(thread_id() / TILE_LANES * 4);
+}
+/* Before the warp adds to query block `block` (dq.h). */
 DEV void order_wait(u64 block, u32 turn) {
     if (turn > 0 && lane_id() == 0) {
-        wait_u32(block + DQ_BYTES, turn);
+        wait_u32(order_at(block), turn);
     }
     warp_sync();
 }
-/* By all warps, behind it. */
-DEV void order_keep(u32 shared, u64 block, u32 turn) {
-    if (thread_id() == 0) {
-        shared_store_u32(shared + ORDER_AT, (u32)(block + DQ_BYTES));
-        shared_store_u32(shared + ORDER_AT + 4, (u32)((block + DQ_BYTES) >> 32));
-        shared_store_u32(shared + ORDER_NEXT, turn + 1);
+/* Behind it. */
+DEV void order_keep(u32 shared, u64 block, const attn_item *w) {
+    if (lane_id() == 0) {
+        const u64 at = order_at(block);
+        shared_store_u32(order_kept(shared), (u32)at);
+        shared_store_u32(order_kept(shared) + 4, (u32)(at >> 32));
+        shared_store_u32(order_kept(shared) + ORDER_NEXT, (u32)(w->row0 / ATTN_BM + 1));
     }
 }
-/* By all warps, when they have met since then. */
+/* When the warp's lanes have met since then. */
 DEV void order_pass(u32 shared) {
-    if (thread_id() == 0) {
-        const u32 next = shared_load_u32(shared + ORDER_NEXT);
+    if (lane_id() == 0) {
+        const u32 kept = order_kept(shared), next = shared_load_u32(kept + ORDER_NEXT);
         if (next > 0) {
-            const u64 low = shared_load_u32(shared + ORDER_AT);
-            store_release_u32((u64)shared_load_u32(shared + ORDER_AT + 4) << 32 | low, next);
+            store_release_u32((u64)shared_load_u32(kept + 4) << 32 | shared_load_u32(kept), next);
         }
     }
 }

@@ -53,7 +53,11 @@ enum {
     STATS_BYTES = ATTN_BN * 8,
     STATS_EACH = (ATTN_BN + ATTN_THREADS - 1) / ATTN_THREADS, /* that a thread brings */
     ORDER_SHARED = STATS_AT + ATTN_KEY_ROWS * ATTN_STAGES * STATS_BYTES, /* order.h */
-    BACKWARD_SHARED_BYTES = ORDER_SHARED + ATTN_ORDERED * 32
+#if ATTN_ORDERED
+    BACKWARD_SHARED_BYTES = ORDER_SHARED + ORDER_BYTES
+#else
+    BACKWARD_SHARED_BYTES = ORDER_SHARED
+#endif
 };
 
 /* What a lane keeps of a step's loads under way. */
@@ -139,26 +143,23 @@ DEV void own_load(const attn_params *p, const attn_item *w, tile_q *own, tile_q 
 }
 
 #if ATTN_FUSED
-/* The warp's turn to add to dq's part of the step, and what it passes on. */
 DEV u64 step_part(const attn_params *p, const attn_item *w, const back_step *step) {
     return dq_block(p, w, w->h, step->block >> 1);
 }
-DEV u32 step_turn(const attn_params *p, const attn_item *w, const back_step *step) {
-    u32 turn = 0;
+/* The warp waits for its turn to add to dq's part of the step. */
+DEV void step_turn(const attn_params *p, const attn_item *w, const back_step *step) {
 #if ATTN_ORDERED
-    order_pass(ORDER_SHARED); /* not earlier: it waits for the last step's additions */
-    turn = order_turn(p, w, (w->h - w->hk * p->group) * range_steps(w) + (step->block >> 1));
-    order_wait(step_part(p, w, step), turn);
+    const i32 steps = range_steps(w), n = (w->h - w->hk * p->group) * steps + (step->block >> 1);
+    order_wait(step_part(p, w, step), order_turn(p, w, n));
 #else
     (void)p, (void)w, (void)step;
 #endif
-    return turn;
 }
-DEV void step_added(const attn_params *p, const attn_item *w, const back_step *step, u32 turn) {
+DEV void step_added(const attn_params *p, const attn_item *w, const back_step *step) {
 #if ATTN_ORDERED
-    order_keep(ORDER_SHARED, step_part(p, w, step), turn);
+    order_keep(ORDER_SHARED, step_part(p, w, step), w);
 #else
-    (void)p, (void)w, (void)step, (void)turn;
+    (void)p, (void)w, (void)step;
 #endif
 }
 #endif
@@ -207,7 +208,7 @@ DEV void step_add(const attn_params *p, const attn_item *w, const back_step *ste
         tile_shared(g, SHARE_G);
     }
     tile_pv(sum, g, RING_K, stage);
-    const u32 turn = step_turn(p, w, step);
+    step_turn(p, w, step);
     UNROLL for (int pass = 0; pass < DQ_PASSES; pass++) {
         if (pass > 0) {
             tile_dq(&d, pass);
@@ -220,7 +221,7 @@ DEV void step_add(const attn_params *p, const attn_item *w, const back_step *ste
         tile_pin_d(&d);
         dq_add(step_part(p, w, step), pass, &d);
     }
-    step_added(p, w, step, turn);
+    step_added(p, w, step);
     tile_wait(0);
     tile_pin_o(sum);
     tile_pin_o(sum_v);
@@ -242,12 +243,12 @@ DEV void step_add(const attn_params *p, const attn_item *w, const back_step *ste
         tile_pv(sum, g, RING_K, stage);
         ring_sync(); /* C */
     }
-    const u32 turn = step_turn(p, w, step);
+    step_turn(p, w, step);
     UNROLL for (int pass = 0; pass < DQ_PASSES; pass++) {
         tile_dq(&d, pass);
         dq_add(step_part(p, w, step), pass, &d);
     }
-    step_added(p, w, step, turn);
+    step_added(p, w, step);
 }
 #else
 DEV void step_add(const attn_params *p, const attn_item *w, const back_step *step, int stage,
@@ -272,6 +273,9 @@ DEV void step_sum(const attn_params *p, const attn_item *w, grad_rows *rows,
     if (ATTN_SUMS & 1) { /* g is wanted */
         tile_qk(&dp, own_v, RING_V, stage);
     }
+#if ATTN_ORDERED
+    order_pass(ORDER_SHARED); /* not earlier: it waits for the last step's additions */
+#endif
     step_weigh(p, w, rows, step, stage, &s, &dp);
     if (ATTN_SUMS & 2) {
         tile_p_of(&weight, &s);
@@ -280,6 +284,7 @@ DEV void step_sum(const attn_params *p, const attn_item *w, grad_rows *rows,
         tile_p_of(&g, &dp);
     }
     step_add(p, w, step, stage, &g, &weight, sum, sum_v);
+    grad_rows_left(p, w, step_row(w, step), rows);
 }
 
 /* Where keys are rows, w->h becomes the head of the step; what it is at last means nothing. */
@@ -335,7 +340,7 @@ DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v
     }
     ring_wait(0);
 #if ATTN_ORDERED
-    block_sync();
+    warp_sync();
     order_pass(ORDER_SHARED);
 #endif
     grad_rows_end(p, w, &rows);
