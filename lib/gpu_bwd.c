@@ -29,7 +29,7 @@ enum { ROWS, SINK, CLEAR, QUERIES, KEYS, VALUES, GRADS, FUSED, DQ };
 enum { SUM = 1, SUM_V = 2 }; /* of ATTN_SUMS: dq or dk, dv */
 /* Bytes that a thread of the fused kernel may spill: outside of the products, they cost less than a
    smaller step (docs/perf.md). */
-enum { FEW = 64 };
+enum { FEW = 96 };
 
 /* -- Plan -------------------------------------------------------------------------------------- */
 

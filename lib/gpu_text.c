@@ -6,7 +6,7 @@
        #include "core/interval.h"
        DEV float read_0(const attn_params *p, i32 i0) {...}         a tensor: bounds, address, type
        DEV float attn_score(...) { const i32 x1 = at->q; ... return x7; }       gpu_text_score.c
-       DEV float attn_score_by_s(...) { ... }                       backward: its derivative
+       DEV float attn_score_grad(...) { ... }                       backward: and its derivative
        DEV int attn_mask(...)    { ... }
        DEV int attn_class(...)   {...}                              gpu_text_class.c
 */
@@ -205,15 +205,13 @@ static int put_derivatives(attn__text *t, const attn_variant *v, const int32_t *
     attn__adjoint *a;
     ATTN_TRY(attn__adjoint_new(v, &a));
     uint8_t *const need = attn__alloc((size_t)a->graph.n, "a plan");
-    if (need) {
-        put_function(t, &a->graph, word, a->ds, "float attn_score_by_s", need);
-    }
-    if (need && grads && grads->n_sites) {
+    int status = need ? attn__put_score_grad(t, a, word, need) : ATTN_MEMORY;
+    if (status >= 0 && grads && grads->n_sites) {
         attn__put_grads(t, a, word, grads, need);
     }
     free(need);
     attn__adjoint_free(a);
-    return need ? ATTN_OK : ATTN_MEMORY;
+    return status;
 }
 
 /* need: of the root, as put_function leaves it. */

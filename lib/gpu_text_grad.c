@@ -42,12 +42,12 @@ static void put_add(attn__text *t, const attn__site *site, const int32_t *word,
     put(t, ");\n    }\n");
 }
 
-/* The nodes that `roots` want, each once. */
+/* The nodes that `roots` want, each once; near: the function has that parameter. */
 static void put_nodes(attn__text *t, const attn__adjoint *a, const int32_t *word,
-                      const int32_t *roots, int n, uint8_t *need) {
+                      const int32_t *roots, int n, int near, uint8_t *need) {
     attn__need(&a->graph, roots, n, need);
     for (int i = 0; i < a->graph.n; i++) {
-        if (need[i]) {
+        if (need[i] && !(near && attn__put_near(t, &a->graph, i))) {
             attn__put_node(t, &a->graph, word, i);
         }
     }
@@ -62,7 +62,8 @@ static void put_function(attn__text *t, const attn__adjoint *a, const int32_t *w
     put(t, last ? "DEV void attn_grads_end(const attn_params *p, const attn_pair *at,\n"
                   "                        const float *sum) {\n    const float s = 0;\n"
                 : "DEV void attn_grads(const attn_params *p, const attn_pair *at, float s,\n"
-                  "                    float g, int on, float *sum) {\n    (void)on;\n");
+                  "                    float g, int on, int near, float *sum) {\n"
+                  "    (void)on, (void)near;\n");
     put(t, "    (void)p, (void)at, (void)s, (void)sum;\n");
     for (int i = 0; i < a->n_sites; i++) {
         const attn__site *const site = &a->site[i];
@@ -76,7 +77,7 @@ static void put_function(attn__text *t, const attn__adjoint *a, const int32_t *w
             roots[n++] = site->index[j];
         }
     }
-    put_nodes(t, a, word, roots, n, need);
+    put_nodes(t, a, word, roots, n, !last, need);
     for (int i = 0; i < a->n_sites; i++) {
         const attn__site *const site = &a->site[i];
         if (grads->how[site->symbol] == GRAD_NONE) {

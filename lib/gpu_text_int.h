@@ -24,6 +24,11 @@ void attn__put_node(attn__text *t, const attn_graph *g, const int32_t *word, int
 /* attn_score of the score `root` and what score.h wants to know of it. need: as below. */
 int attn__put_score(attn__text *t, const attn_graph *g, const int32_t *word, int root,
                     uint8_t *need);
+/* attn_score_grad of what `a` derives, behind attn_score. need: room for every node. */
+int attn__put_score_grad(attn__text *t, const attn__adjoint *a, const int32_t *word,
+                         uint8_t *need);
+/* The line of a node that is a distance of q and k as f32, for functions with `near`; 0: none. */
+int attn__put_near(attn__text *t, const attn_graph *g, int at);
 /* attn_class of the mask `root`, behind the readers of its tensors. need: room for every node. */
 int attn__put_class(attn__text *t, const attn_graph *g, const int32_t *word, int root,
                     uint8_t *need);

@@ -7,6 +7,7 @@
        #define ATTN_SCORE_NEAR 1         `near` makes a difference; needs |s| <= ATTN_SCORE_REACH
        DEV float attn_score(const attn_params *p, const attn_pair *at, float x, float scale,
                             int near)    s is x scale; near: at->d is q - k; the same bits
+       DEV float attn_score_grad(..., float *by_s)      backward: the same score, d score / d s
 
    Only nodes on which the score depends continuously are touched: a product that is added to
    something is contracted with the sum, s = x scale above all; a quotient of s by a constant is a
@@ -227,28 +228,69 @@ static void put_node(score_text *c, const int32_t *word, int at) {
     put(c->t, ";\n");
 }
 
-/* -- The function ------------------------------------------------------------------------------ */
+/* -- The functions ----------------------------------------------------------------------------- */
+
+/* What the score needs, its root last. */
+static void put_body(score_text *c, const int32_t *word, int root, uint8_t *need) {
+    attn__need(c->g, &root, 1, need);
+    mark(c, root, need);
+    take(c, root, need);
+    put(c->t, "    const float s = x * scale;\n    (void)p, (void)at, (void)s, (void)near;\n");
+    for (int i = 0; i <= root; i++) {
+        if (need[i] && c->uses[i] != TAKEN) {
+            put_node(c, word, i);
+        }
+    }
+}
+
+int attn__put_score_grad(attn__text *t, const attn__adjoint *a, const int32_t *word,
+                         uint8_t *need) {
+    const size_t n = (size_t)a->graph.n;
+    uint8_t *const marks = attn__alloc(3 * n, "a plan"), *const has = marks + 2 * n;
+    score_text c = {.t = t, .g = &a->graph, .smooth = marks, .uses = marks + n};
+    if (!marks) {
+        return ATTN_MEMORY;
+    }
+    put(t, "DEV float attn_score_grad(const attn_params *p, const attn_pair *at, float x, "
+           "float scale,\n                          int near, float *by_s) {\n");
+    put_body(&c, word, a->score, need);
+    for (int i = 0; i <= a->score; i++) {
+        has[i] = need[i] && c.uses[i] != TAKEN;
+    }
+    attn__need(&a->graph, &a->ds, 1, need);
+    for (int i = 0; i <= a->ds; i++) {
+        if (need[i] && !(i <= a->score && has[i])) {
+            attn__put_node(t, &a->graph, word, i);
+        }
+    }
+    put(t, "    *by_s = x%d;\n    return x%d;\n}\n", (int)a->ds, (int)a->score);
+    free(marks);
+    return ATTN_OK;
+}
+
+int attn__put_near(attn__text *t, const attn_graph *g, int at) {
+    score_text c = {.t = t, .g = g};
+    const size_t before = t->n;
+    put(t, "    const float x%d = ", at);
+    if (g->node[at].op != OP_float || !put_float(&c, at)) {
+        t->n = before;
+        return 0;
+    }
+    put(t, ";\n");
+    return 1;
+}
 
 int attn__put_score(attn__text *t, const attn_graph *g, const int32_t *word, int root,
                     uint8_t *need) {
-    const int32_t roots[] = {root};
     uint8_t *const marks = attn__alloc(2 * (size_t)(root + 1), "a plan");
     score_text c = {.t = t, .g = g, .smooth = marks, .uses = marks + root + 1};
     if (!marks) {
         return ATTN_MEMORY;
     }
-    attn__need(g, roots, 1, need);
-    mark(&c, root, need);
-    take(&c, root, need);
     put(t, "#include \"core/near.h\"\n");
     put(t, "DEV float attn_score(const attn_params *p, const attn_pair *at, float x, float scale, "
-           "int near) {\n    const float s = x * scale;\n");
-    put(t, "    (void)p, (void)at, (void)s, (void)near;\n");
-    for (int i = 0; i <= root; i++) {
-        if (need[i] && c.uses[i] != TAKEN) {
-            put_node(&c, word, i);
-        }
-    }
+           "int near) {\n");
+    put_body(&c, word, root, need);
     put(t, "    return x%d;\n}\n", root);
     put(t, "#define ATTN_SCORE_INFINITE %d\n#define ATTN_SCORE_NEAR %d\n", is_infinite(&c, root),
         c.near);

@@ -190,7 +190,7 @@ plant back-place sched/backward.h 's/next = AHEAD % STAGES/next = 0/' emu:sm_80
 plant back-one-head sched/backward.h 's/(s.block >> 1) \/ steps/0/'
 plant back-steps-of-heads core/range.h 's/i0 = n % steps \* ATTN_BN/i0 = n \/ steps * ATTN_BN/'
 plant back-no-delta core/grad.h 's/ - stats->c)/)/'
-plant back-no-derivative core/grad.h 's/t.g \*= attn_score_by_s/(void)attn_score_by_s/'
+plant back-no-derivative core/grad.h 's/t.g \*= by_s;//'
 plant back-dropped-counts core/grad.h 's/there && t.w != 0 ? t.p \* t.w : 0/there ? t.p : 0/'
 plant back-dropout-shard core/dropout.h 's/kept >> e & 1 ? \*x/kept >> (e ^ 1) \& 1 ? *x/'
 plant back-other-draw core/dropout.h \

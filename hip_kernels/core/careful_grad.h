@@ -37,7 +37,7 @@ DEV void careful_pair(const attn_params *p, const attn_item *w, i32 i, i32 k, ca
     const attn_stats stats = grad_stats(p, w, w->h, i);
     const int kept = !ATTN_HAS_DROPOUT || dropout_pair(p, w, &row, dropout_seed(p), k);
     const float s = careful_dot(q, k_at, p->D), dp = careful_dot(dout, v, p->DV);
-    const attn_grad g = grad_pair(p, w, &row, k, &stats, 2, kept, s, dp);
+    const attn_grad g = grad_pair(p, w, &row, k, &stats, 2, 0, 0, kept, s, dp);
     if (!g.seen || stats.lse == float_of(0x7f800000u)) {
         return;
     }

@@ -36,11 +36,20 @@ DEV float grad_w(const attn_params *p, const attn_item *w, const attn_row *row, 
 }
 
 /* check: the pair may be masked; 2: besides, p is above 0, as it is but for rounding, so that what
-   is infinite stays infinite. kept: not dropped. */
+   is infinite stays infinite. near: of grad_near, where d is q - k. kept: not dropped. */
 DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row *row, i32 k,
-                        const attn_stats *stats, int check, int kept, float s, float dp) {
+                        const attn_stats *stats, int check, int near, float d, int kept, float s,
+                        float dp) {
     const float scale = score_scale(p, w, row, k), scaled = s * scale;
-    const float x = score_pair(p, w, row, k, s, scale, check);
+    float x = scaled, by_s = 1;
+#if ATTN_HAS_SCORE
+    attn_pair at = score_leaves(p, w, row, k);
+    at.d = d;
+    x = attn_score_grad(p, &at, s, scale, near, &by_s);
+    x = !near && scaled == MINUS_INF ? scaled : x;
+#endif
+    (void)near, (void)d;
+    x = check && !score_visible(p, w, row, k, scaled) ? MINUS_INF : x;
     attn_grad t;
     t.seen = !check || x != MINUS_INF;
     t.p = grad_p(stats, scale, s, x);
@@ -49,8 +58,7 @@ DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row
     t.p = check == 2 && !is_finite(dp - stats->c) && t.p < 0x1p-126f ? 0x1p-126f : t.p;
     t.g = t.rest = t.p * ((kept ? dp * t.w : 0) - stats->c);
 #if ATTN_HAS_SCORE
-    const attn_pair at = score_leaves(p, w, row, k);
-    t.g *= attn_score_by_s(p, &at, scaled);
+    t.g *= by_s;
 #endif
 #if ATTN_HAS_SCALES
     t.g *= scale;
@@ -74,8 +82,8 @@ DEV attn_stats grad_stats(const attn_params *p, const attn_item *w, i32 h, i32 i
 
 /* What a lane keeps of the rows that it owns; sum: of sites whose element is one for all pairs of a
    head. The variant's text has
-       attn_grads(p, at, s, g, on, sum)   if on, adds a pair's g times the score's derivatives
-       attn_grads_end(p, at, sum)         adds the sums of pair's head */
+       attn_grads(p, at, s, g, on, near, sum)   if on, adds a pair's g times the score's derivatives
+       attn_grads_end(p, at, sum)               adds the sums of pair's head */
 /* Pairs of a lane's tile, a bit each. */
 typedef u64 grad_pairs;
 #define GRAD_PAIR(r, c) ((grad_pairs)1 << ((c) * TILE_ROWS + (r)))
@@ -92,10 +100,11 @@ typedef struct grad_rows {
 #if ATTN_HAS_GRADS
 /* A pair, if it is there and visible; 1: its numbers are not finite, and it is left. */
 DEV int grad_reads(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, int there,
-                   const attn_grad *t, float *sum) {
+                   int near, float d, const attn_grad *t, float *sum) {
     const int counts = there && t->seen, finite = is_finite(t->rest) && is_finite(t->s);
-    const attn_pair at = score_leaves(p, w, row, k);
-    attn_grads(p, &at, t->s, t->rest, counts && finite, sum);
+    attn_pair at = score_leaves(p, w, row, k);
+    at.d = d;
+    attn_grads(p, &at, t->s, t->rest, counts && finite, near, sum);
     return counts && !finite;
 }
 
@@ -116,9 +125,9 @@ DEV void grad_reads_again(const attn_params *p, const attn_item *w, i32 i, i32 k
     const float dp = grad_dot(rows_at(&p->back.dout, w->b, w->h, q_row),
                               rows_at(&p->v, w->b, w->hk, k_row), p->DV);
     const int kept = !ATTN_HAS_DROPOUT || dropout_pair(p, w, &row, dropout_seed(p), k);
-    const attn_grad t = grad_pair(p, w, &row, k, &stats, 1, kept, s, dp);
+    const attn_grad t = grad_pair(p, w, &row, k, &stats, 1, 0, 0, kept, s, dp);
     const attn_pair at = score_leaves(p, w, &row, k);
-    attn_grads(p, &at, t.s, t.rest, t.seen, sum);
+    attn_grads(p, &at, t.s, t.rest, t.seen, 0, sum);
 }
 #endif
 
@@ -162,12 +171,44 @@ DEV void grad_rows_end(const attn_params *p, const attn_item *w, grad_rows *t) {
 /* -- Tiles ------------------------------------------------------------------------------------- */
 
 #if ATTN_KEY_ROWS
+/* Near positions are exact in f32, and so are their differences; and products are near (score.h),
+   or a product of -inf leads to no finite score. */
+#if ATTN_HAS_SCORE && !ATTN_HAS_SCALES
+#define GRAD_NEAR ATTN_SCORE_NEAR
+#else
+#define GRAD_NEAR 0
+#endif
+#if GRAD_NEAR
+DEV int grad_near(const attn_params *p, const attn_item *w, const tile_s *s) {
+    const i32 most = 1 << 22;
+    int near = p->k0 + w->seq.nk < most && w->seq.q0 + w->seq.nq < most && w->seq.q0 > -most;
+#ifdef ATTN_SCORE_REACH
+    const float reach = ATTN_SCORE_REACH / p->scale;
+    float part[4] = {0, 0, 0, 0}; /* the square of each product is at most the sum of all */
+    UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            float *const to = &part[r % 2 * 2 + c % 2];
+            *to = fma_f32(s->x[r][c], s->x[r][c], *to);
+        }
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        near &= part[i] <= reach * reach;
+    }
+#else
+    near &= ATTN_SCORE_INFINITE;
+#endif
+    (void)s;
+    return !warp_any(!near);
+}
+#endif
+
 /* Products of the lane's keys with queries i0.. of head w->h become p w and g; `from`: where the
    queries' statistics are shared. */
 DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u32 from, i32 i0,
-                   int check, tile_s *s, tile_s *dp) {
+                   int check, int near, tile_s *s, tile_s *dp) {
     /* places are computed here, each step: in the loop registers are few */
     const i32 row0 = (i32)forget((u32)w->row0), first = (i32)forget((u32)i0);
+    const float q_at = (float)(w->seq.q0 + first + tile_col(0));
     attn_stats stats[2];
     grad_pairs left = 0;
     (void)rows, (void)left;
@@ -184,12 +225,15 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
         const u32 kept = ~0u;
 #endif
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            const float d = q_at + (float)(tile_col(c) - tile_col(0)) -
+                            (float)((i32)p->k0 + row0 + tile_row(r));
             const attn_grad t = grad_pair(p, w, &row, row0 + tile_row(r), &stats[c % 2], check,
-                                          (int)(kept >> r & 1), s->x[r][c],
+                                          near, d, (int)(kept >> r & 1), s->x[r][c],
                                           ATTN_SUMS & 1 ? dp->x[r][c] : 0);
 #if ATTN_HAS_GRADS
             left |= grad_reads(p, w, &row, row0 + tile_row(r),
-                               i < w->seq.nq && row0 + tile_row(r) < w->rows, &t, rows->sum)
+                               i < w->seq.nq && row0 + tile_row(r) < w->rows, near, d, &t,
+                               rows->sum)
                         ? GRAD_PAIR(r, c)
                         : 0;
 #endif
@@ -231,22 +275,23 @@ DEV void grad_tile_g(u32 from, const tile_s *s, tile_s *dp) {
 }
 #else
 #define GRAD_TURNS 0
+#define GRAD_NEAR 0
 /* Products of the lane's queries, of which `rows` tells, with keys k0.. become p and g. */
 DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u32 from, i32 k0,
-                   int check, tile_s *s, tile_s *dp) {
+                   int check, int near, tile_s *s, tile_s *dp) {
     grad_pairs left = 0;
-    (void)from, (void)left;
+    (void)from, (void)left, (void)near;
 #if ATTN_HAS_DROPOUT
     dropout_tile(p, w, dropout_seed(p), k0, dp);
 #endif
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const attn_row row = score_lane_row(p, w, r);
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-            const attn_grad t = grad_pair(p, w, &row, k0 + tile_col(c), &rows->of[r], check, 1,
-                                          s->x[r][c], dp->x[r][c]);
+            const attn_grad t = grad_pair(p, w, &row, k0 + tile_col(c), &rows->of[r], check, 0, 0,
+                                          1, s->x[r][c], dp->x[r][c]);
 #if ATTN_HAS_GRADS
-            left |= grad_reads(p, w, &row, k0 + tile_col(c), w->row0 + tile_row(r) < w->rows, &t,
-                               rows->sum)
+            left |= grad_reads(p, w, &row, k0 + tile_col(c), w->row0 + tile_row(r) < w->rows, 0, 0,
+                               &t, rows->sum)
                         ? GRAD_PAIR(r, c)
                         : 0;
 #endif

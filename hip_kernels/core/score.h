@@ -10,8 +10,7 @@
        ATTN_MASK_READS_S                   1: that depends on s
        DEV int attn_class(const attn_params *p, const attn_box *box)              of the mask:
            0 no pair of the box is visible, 2 all are, 1 otherwise or not known; s is any number
-       DEV float attn_score_by_s(const attn_params *p, const attn_pair *at, float s)    backward:
-                                           its derivative
+       DEV float attn_score_grad(..., int near, float *by_s)      backward: and its derivative
 
    Both take global positions, as the leaves of the variant language have them. What is masked
    becomes -inf by selection, whatever it was. */

@@ -182,11 +182,22 @@ DEV void step_weigh(const attn_params *p, const attn_item *w, grad_rows *rows,
     tile_wait(0);
     tile_pin_s(s);
     tile_pin_s(dp);
-    if (step->block & 1) {
-        grad_tile(p, w, rows, stats, step_row(w, step), 0, s, dp);
-    } else {
-        grad_tile(p, w, rows, stats, step_row(w, step), 1, s, dp);
+#if GRAD_NEAR
+    if (grad_near(p, w, s)) {
+        if (step->block & 1) {
+            grad_tile(p, w, rows, stats, step_row(w, step), 0, 1, s, dp);
+        } else {
+            grad_tile(p, w, rows, stats, step_row(w, step), 1, 1, s, dp);
+        }
+        return;
     }
+#else
+    if (step->block & 1) {
+        grad_tile(p, w, rows, stats, step_row(w, step), 0, 0, s, dp);
+        return;
+    }
+#endif
+    grad_tile(p, w, rows, stats, step_row(w, step), 1, 0, s, dp);
 }
 
 #if TILE_FLIES
