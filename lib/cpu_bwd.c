@@ -107,9 +107,11 @@ static void backward_row(attn__tile *t, const rows_in *r, int i, float *p, float
                                 .key_scale = t->has_key_scale ? t->key_scale + from : NULL,
                                 .w = w ? w + from : NULL,
                                 .ds = t->ds ? t->ds + from : NULL};
+    const unsigned state = attn__flush_small();
     plan->ops->grad(p + from, dp + from, g_score ? g_score + from : NULL, t->score + from,
                     dp + from, t->on ? t->on + from : NULL, t->begin - from, t->end - from, &row,
                     seen ? t->seen + from : NULL);
+    attn__restore(state);
 }
 
 /* to[n] += by * x[n] where x is not finite. */
@@ -153,8 +155,10 @@ static void add_wild_keys(attn__tile *t, int i, float *dq) {
 /* dq[rows][ldd] += g k. With pairs g stands in x.g, narrowed. */
 static void add_dq(attn__tile *t, float *dq) {
     const int pairs = t->run->plan->pairs_grad;
+    const unsigned state = attn__flush_small();
     attn__sum_rows(t, dq, t->run->plan->ldd, pairs ? t->x.g : t->x.dp, pairs ? BN / 2 : LDS,
                    t->x.kb, pairs);
+    attn__restore(state);
 }
 
 /* -- Queries ----------------------------------------------------------------------------------- */
@@ -290,8 +294,10 @@ static void narrow_rows(attn__tile *t) {
 /* dk += g' q, dv += p' dO. */
 static void add_dk_dv(attn__tile *t) {
     const attn__cpu_plan *const plan = t->run->plan;
+    const unsigned state = attn__flush_small();
     attn__sum_keys(t, t->x.k, plan->ldd, t->x.dp, t->x.q_panels, plan->pairs_grad);
     attn__sum_keys(t, t->x.v, plan->ldv, t->x.s, t->x.o_panels, plan->pairs_grad);
+    attn__restore(state);
 }
 
 static void key_tile(attn__tile *t, int tile, int class_) {

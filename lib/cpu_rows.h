@@ -213,7 +213,9 @@ static int ops_softmax_rows(float *p, int p_ld, enum attn__form form, const floa
     }
     for (int i = 0; i < rows; i++, p += p_ld, s += ld) {
         const float old = m[i], top = here[i] > old ? here[i] : old;
-        if (here[i] == -__builtin_inff()) {
+        /* All of the row's p are 0, exactly, if its maximum's is. */
+        if (here[i] == -__builtin_inff() ||
+            ((here[i] - top) * (by[i] * LOG2_E) < -152 && row_without_max(s, n) == ROW_EMPTY)) {
             corr[i] = 1;
             clear_row(p, form, part, n);
             GO_ON(queue);

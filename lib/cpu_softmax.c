@@ -171,12 +171,26 @@ static void bound_row(attn__tile *t, int i, int from, int end) {
     }
 }
 
+/* Of n columns. bf16 has no p below 2^-126, and it shows in no sum, as the maximum's is 1. */
+static int all_softmax(const attn__tile *t, attn__part *r, int i, float *p, const float *s,
+                       int rows, int n, const float *by, float *corr, attn__queue *queue) {
+    const int p_ld = t->form == FORM_SPLIT ? P_SPLIT : LDS;
+    const unsigned state = t->form == FORM_F32 ? 0 : attn__flush_small();
+    const int done =
+        t->run->plan->ops->softmax_rows(p, p_ld, t->form, s, LDS, rows, n, by, r->now.m + i,
+                                        r->now.l + i, corr, r->nan + i, queue);
+    if (t->form != FORM_F32) {
+        attn__restore(state);
+    }
+    return done;
+}
+
 /* LANES rows at once, or fewer. */
 static void plain_rows(attn__tile *t, attn__part *r, int i, int rows, const attn__wild_keys *wild,
                        float *corr, attn__queue *queue) {
     const int from = t->bounded ? t->group_first[i / LANES] : 0;
     const int end = t->bounded ? t->group_last[i / LANES] : t->n;
-    const int split = t->form == FORM_SPLIT, p_ld = split ? P_SPLIT : LDS;
+    const int split = t->form == FORM_SPLIT;
     const int dots = has_dots(t) && are_units(t->row_scale + i, rows);
     float *const s = t->s + i * LDS, *const p = split ? t->x.p_split + i * P_SPLIT : s;
     float own[LANES];
@@ -188,10 +202,8 @@ static void plain_rows(attn__tile *t, attn__part *r, int i, int rows, const attn
     for (int e = 0; e < rows && t->bounded; e++) {
         bound_row(t, i + e, from, end);
     }
-    if (from < end && t->run->plan->ops->softmax_rows(
-                          p + from / (t->form == FORM_F32 ? 1 : 2), p_ld, t->form, s + from, LDS,
-                          rows, end - from, by, r->now.m + i, r->now.l + i, corr, r->nan + i,
-                          queue)) {
+    if (from < end && all_softmax(t, r, i, p + from / (t->form == FORM_F32 ? 1 : 2), s + from, rows,
+                                  end - from, by, corr, queue)) {
         if (t->bounded) {
             clear_beside(t, i / LANES, rows, from, end, queue != NULL);
         }

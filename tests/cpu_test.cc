@@ -656,6 +656,19 @@ TEST_CASE("cpu: a run allocates nothing once the threads are there") {
 #endif
 }
 
+TEST_CASE("cpu: a run leaves the caller's subnormal numbers alone") {
+    const Cpu cpu(1); // its work is the caller's
+    const int type = GENERATE(ATTN_F32, ATTN_BF16);
+    Case c(1, 1, 1, 64, 128, 32, 32);
+    c.type = type;
+    c.fill();
+    for (const int direction : {ATTN_FORWARD, ATTN_BACKWARD}) {
+        check_run(cpu.d, direction, c.c, nullptr);
+        volatile float least = 1.5e-38f;
+        CHECK(least * 0.5f > 0);
+    }
+}
+
 TEST_CASE("cpu: runs of one plan from many threads at once") {
     const Variant v(full_variant);
     const Cpu cpu(2);
