@@ -4,6 +4,7 @@
 
        plan   tile, pack, splits -> defines, variant's text -> compile or find -> workspace
        run    attn_params -> attn_clear, if some rows belong to no sequence
+                          -> attn_spans, of tensors that the mask reads
                           -> attn_fwd -> attn_combine, if keys are split     one stream, in order */
 #include "gpu_kernel.h"
 
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORWARD, COMBINE, CLEAR };
+enum { FORWARD, COMBINE, CLEAR, SPANS };
 
 /* A split has so many steps of keys at least; heads are packed into so many rows at most, which are
    counted in 32 bits; sequences with so many rows have a tile for plain attention, those with fewer
@@ -126,6 +127,11 @@ static int compile(attn_plan *plan, attn__job *job, attn__kernel *k) {
     return attn__kernel_fit(plan, job, k, &fit);
 }
 
+/* Bytes of the workspace before the tables of gpu_spans.c. */
+static uint64_t parts_of(const attn__problem *p, const attn__grid *grid) {
+    return (attn__part_bytes(p, grid) + 15) / 16 * 16;
+}
+
 int attn__forward_plan(attn_plan *plan, attn__job *job) {
     const attn__problem *const p = &plan->problem;
     attn__kernel *const kernel = ((attn__gpu_plan *)plan->state)->kernel;
@@ -134,7 +140,9 @@ int attn__forward_plan(attn_plan *plan, attn__job *job) {
     ATTN_TRY(compile(plan, job, &kernel[FORWARD]));
     choose_splits(p, job->target, grid);
     choose_order(plan, grid);
-    plan->workspace = attn__part_bytes(p, grid);
+    uint64_t *const spans = &((attn__gpu_plan *)plan->state)->spans;
+    ATTN_TRY(attn__spans_plan(plan, job, &kernel[SPANS], spans));
+    plan->workspace = parts_of(p, grid) + *spans;
     if (grid->splits > 1) {
         ATTN_TRY(attn__kernel_alone(plan, job, &kernel[COMBINE], "attn_combine.hip",
                                     "attn_combine", ATTN__ALONE_WARPS));
@@ -159,6 +167,11 @@ int attn__forward_run(const attn_plan *of, const attn__problem *p, char *workspa
     if (kernel[CLEAR].code) {
         ATTN_TRY(attn__launch_rows(of, &kernel[CLEAR], p->o.n[0] * p->H * p->TQ, &params, bytes,
                                    stream));
+    }
+    if (params.items && kernel[SPANS].code) {
+        ATTN_TRY(attn__spans_run(of, &kernel[SPANS], p,
+                                 workspace + parts_of(&of->problem, &kernel[FORWARD].grid),
+                                 ((const attn__gpu_plan *)of->state)->spans, params.word, stream));
     }
     if (params.items && kernel[FORWARD].grid.producer) {
         const attn_device *const d = of->device;

@@ -1,7 +1,8 @@
 /* gpu_kernel.h: what forward and backward share of plans and runs on chips with kernels.
 
        gpu.c          the engine: refuse, then one of the two
-       gpu_fwd.c      forward       tiles, splits -> attn_clear, attn_fwd, attn_combine
+       gpu_fwd.c      forward       tiles, splits -> attn_clear, attn_spans, attn_fwd, attn_combine
+       gpu_spans.c    attn_spans
        gpu_bwd.c      backward      tiles -> attn_bwd_rows, attn_bwd_sink, attn_clear, attn_bwd,
                                     attn_bwd_dq
        gpu_grads.c    attn_bwd_grads, before and behind them
@@ -28,6 +29,7 @@ enum { ATTN__KERNELS = 9 };
 typedef struct attn__gpu_plan {
     attn__kernel kernel[ATTN__KERNELS];
     attn__gpu_grads grads; /* backward */
+    uint64_t spans;        /* forward: bytes of the tables of gpu_spans.c */
 } attn__gpu_plan;
 
 /* -- gpu_kernel.c ------------------------------------------------------------------------------ */
@@ -77,6 +79,13 @@ void attn__grads_words(const attn__gpu_grads *of, const attn__problem *p, char *
 /* Launches before the passes of attn_bwd.hip, or behind them. */
 int attn__grads_run(const attn_plan *of, const attn__kernel *k, const attn__gpu_grads *grads,
                     const attn__problem *p, char *sums, int behind, void *stream);
+
+/* -- gpu_spans.c: tables of what a mask reads -------------------------------------------------- */
+/* bytes: of all tables; 0: there are none, and no kernel. */
+int attn__spans_plan(attn_plan *plan, attn__job *job, attn__kernel *k, uint64_t *bytes);
+/* Makes them at `to` and tells the words of a launch where they are. */
+int attn__spans_run(const attn_plan *of, const attn__kernel *k, const attn__problem *p, char *to,
+                    uint64_t bytes, i64 *word, void *stream);
 
 /* -- gpu_fwd.c, gpu_bwd.c: they set the plan's kernels, workspace and name --------------------- */
 int attn__forward_plan(attn_plan *plan, attn__job *job);

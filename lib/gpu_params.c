@@ -151,6 +151,7 @@ void attn__params_maps(attn_params *a, const attn_device *device, const attn__pr
 }
 
 void attn__words_fill(const attn_graph *g, const attn__bound *bound, i64 *word) {
+    const i64 most = (i64)INT32_MAX + 1; /* which no index passes */
     for (int i = 0; i < g->n_symbols; i++) {
         const attn__bound *const b = &bound[i];
         attn__val32 bits = {.i = b->i};
@@ -163,9 +164,10 @@ void attn__words_fill(const attn_graph *g, const attn__bound *bound, i64 *word) 
         }
         *word++ = (i64)(uintptr_t)b->data;
         for (int axis = 0; axis < g->symbol[i].rank; axis++) {
-            *word++ = b->n[axis];
+            *word++ = b->n[axis] < most ? b->n[axis] : most;
             *word++ = b->st[axis] * attn__type_bytes(b->type);
         }
+        *word++ = 0; /* its table: gpu_spans.c */
     }
 }
 

@@ -8,6 +8,7 @@
        DEV float attn_score(...) { const i32 x1 = at->q; ... return x7; }       gpu_text_score.c
        DEV float attn_score_grad(...) { ... }                       backward: and its derivative
        DEV int attn_mask(...)    { ... }
+       DEV void attn_mask_ends(...), int attn_mask_rest(...)                    gpu_text_mask.c
        DEV int attn_class(...)   {...}                              gpu_text_class.c
 */
 #include "gpu_text_int.h"
@@ -146,9 +147,9 @@ static void put_function(attn__text *t, const attn_graph *g, const int32_t *word
     put(t, "    return x%d;\n}\n", root);
 }
 
-/* One element of a tensor: 0 outside, where a word of the parameters is read instead, so that many
+/* One element of a tensor: 0 outside, where a zero of the parameters is read instead, so that many
    reads need no branch and fly together. Its words: address, then extent and stride in bytes of
-   each axis. */
+   each axis, at last its table's address. */
 static void put_reader(attn__text *t, const attn__symbol *symbol, int number, int word, int type) {
     put(t, "DEV %s read_%d(const attn_params *p", attn__c_type(symbol->type), number);
     for (int i = 0; i < symbol->rank; i++) {
@@ -156,13 +157,13 @@ static void put_reader(attn__text *t, const attn__symbol *symbol, int number, in
     }
     put(t, ") { /* %s */\n    const int in = ", symbol->name);
     for (int i = 0; i < symbol->rank; i++) {
-        put(t, "%s(u64)(i64)i%d < (u64)p->word[%d]", i ? " & " : "", i, word + 1 + 2 * i);
+        put(t, "%s(u32)i%d < (u32)p->word[%d]", i ? " & " : "", i, word + 1 + 2 * i);
     }
-    put(t, ";\n    const u64 at = in ? (u64)(p->word[%d]", word);
+    put(t, ";\n    const u64 at = in ? ((u64)p->word[%d]", word);
     for (int i = 0; i < symbol->rank; i++) {
-        put(t, " + i%d * p->word[%d]", i, word + 2 + 2 * i);
+        put(t, " + (u64)(u32)i%d * (u64)p->word[%d]", i, word + 2 + 2 * i);
     }
-    put(t, ") : readable(p->word);\n");
+    put(t, ") : readable(&p->zero);\n");
     switch (type) {
     case ATTN_F32: put(t, "    const float x = float_of(load_u32(at));\n"); break;
     case ATTN_F16: put(t, "    const float x = float_of_f16(load_u16(at));\n"); break;
@@ -174,7 +175,7 @@ static void put_reader(attn__text *t, const attn__symbol *symbol, int number, in
         put(t, "    return !in ? 0 : x < %d ? %d : x > %d ? %d : x;\n", (int)symbol->lo,
             (int)symbol->lo, (int)symbol->hi, (int)symbol->hi);
     } else {
-        put(t, "    return in ? x : 0;\n");
+        put(t, "    return x;\n");
     }
     put(t, "}\n");
 }
@@ -185,7 +186,7 @@ int attn__variant_words(const attn_graph *g, int32_t word[ATTN__MAX_SYMBOLS]) {
     int n = 0;
     for (int i = 0; i < g->n_symbols; i++) {
         word[i] = n;
-        n += 1 + 2 * g->symbol[i].rank;
+        n += 1 + 2 * g->symbol[i].rank + (g->symbol[i].rank > 0);
     }
     return n;
 }
@@ -242,7 +243,8 @@ static int put_variant(attn__text *t, const attn_variant *v, const attn__bound *
     if (attn__has_mask(v)) {
         put_function(t, g, word, v->mask, "int attn_mask", need);
         put(t, "#define ATTN_MASK_READS_S %d\n", reads_s(g, v->mask, need));
-        ATTN_TRY(attn__put_class(t, g, word, v->mask, need));
+        ATTN_TRY(attn__put_mask_parts(t, g, word, v->mask, need));
+        ATTN_TRY(attn__put_class(t, g, word, v->mask, !backward, need));
     }
     return ATTN_OK;
 }

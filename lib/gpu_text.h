@@ -10,8 +10,13 @@
 /* 0: the score is s; the mask is true. */
 int attn__has_score(const attn_variant *v);
 int attn__has_mask(const attn_variant *v);
-/* Where each symbol's words begin in attn_params.word; returns how many there are in all. */
+/* Where each symbol's words begin in attn_params.word; returns how many there are in all. The last
+   one of a tensor is the address of its table, core/spans.h, or 0. */
 int attn__variant_words(const attn_graph *g, int32_t word[ATTN__MAX_SYMBOLS]);
+/* gpu_spans.c: has[i]: symbol i, which the mask `root` reads, has a table of core/spans.h. need: of
+   root; varies: room for every node. */
+void attn__span_symbols(const attn_graph *g, const uint8_t *need, int root, uint8_t *varies,
+                        uint8_t has[ATTN__MAX_SYMBOLS]);
 /* How the gradients of what a variant reads are summed; lib/gpu_grads.c has the reasons. */
 enum attn__grad_how { GRAD_NONE, GRAD_ALONE, GRAD_EXACT };
 typedef struct attn__text_grads {

@@ -97,14 +97,38 @@ static void put_bounds(attn__text *t, const attn__symbol *symbol) {
     }
 }
 
-/* The least and the greatest of the elements that a box of indices has, if they are few. */
-static void put_span(attn__text *t, const attn__symbol *symbol, int number) {
+/* From the tensor's table, if it has one and all indices but the last are one number each. */
+static void put_from_table(attn__text *t, const attn__symbol *symbol, int word) {
+    const int last = symbol->rank - 1;
+    put(t, "    i64 row = 0;\n    u64 table = (u64)p->word[%d];\n    int one = table != 0;\n",
+        word + 1 + 2 * symbol->rank);
+    for (int i = 0; i < last; i++) {
+        put(t, "    one &= iv_single(i%d) & ((u64)(i64)i%d.lo < (u64)p->word[%d]);\n", i, i,
+            word + 1 + 2 * i);
+        put(t, "    row = row * p->word[%d] + i%d.lo;\n", word + 1 + 2 * i, i);
+    }
+    put(t, "    if (one) {\n        const i64 extent = p->word[%d];\n", word + 1 + 2 * last);
+    put(t, "        table += (u64)(row * ((extent + SPAN - 1) / SPAN)) * 8;\n");
+    put(t, "        return %s_span(table, i%d, extent", symbol->type == VT_F32 ? "fv" : "iv", last);
+    if (symbol->type != VT_F32) {
+        put(t, ", ");
+        put_bounds(t, symbol);
+    }
+    put(t, ");\n    }\n");
+}
+
+/* The least and the greatest of the elements that a box of indices has, if they are few; word: the
+   first of the symbol's that has a table, else -1. */
+static void put_span(attn__text *t, const attn__symbol *symbol, int number, int word) {
     const char *const kind = symbol->type == VT_F32 ? "fv" : "iv";
     put(t, "DEV attn_%s span_%d(const attn_params *p", kind, number);
     for (int i = 0; i < symbol->rank; i++) {
         put(t, ", attn_iv i%d", i);
     }
     put(t, ") {\n    attn_%s r = %s_none();\n    i32 n = 1;\n", kind, kind);
+    if (word >= 0) {
+        put_from_table(t, symbol, word);
+    }
     for (int i = 0; i < symbol->rank; i++) {
         put(t, "    n = iv_times(n, i%d);\n", i);
     }
@@ -131,14 +155,15 @@ static void put_interval_load(attn__text *t, const attn__node *node) {
 }
 
 /* Once for each tensor that is read by a node that is needed. */
-static void put_spans(attn__text *t, const attn_graph *g, int root, const uint8_t *need) {
+static void put_spans(attn__text *t, const attn_graph *g, const int32_t *word, int root,
+                      const uint8_t *need, const uint8_t *has) {
     for (int symbol = 0; symbol < g->n_symbols; symbol++) {
         int read = 0;
         for (int i = 0; i <= root; i++) {
             read |= need[i] && g->node[i].op == OP_load && g->node[i].sym == symbol;
         }
         if (read) {
-            put_span(t, &g->symbol[symbol], symbol);
+            put_span(t, &g->symbol[symbol], symbol, has[symbol] ? word[symbol] : -1);
         }
     }
 }
@@ -166,26 +191,30 @@ static void put_interval(attn__text *t, const attn_graph *g, const int32_t *word
     put(t, ";\n");
 }
 
-int attn__put_class(attn__text *t, const attn_graph *g, const int32_t *word, int root,
+int attn__put_class(attn__text *t, const attn_graph *g, const int32_t *word, int root, int tables,
                     uint8_t *need) {
     const size_t n = (size_t)root + 1;
-    attn__range *const range = attn__alloc(n * (sizeof *range + 1), "a plan");
+    attn__range *const range = attn__alloc(n * (sizeof *range + 2), "a plan");
     if (!range) {
         return ATTN_MEMORY;
     }
     uint8_t *const known = (uint8_t *)(range + n);
     const int32_t roots[] = {root};
+    uint8_t has[ATTN__MAX_SYMBOLS] = {0};
     attn__box box;
     int count = 0;
     attn__box_init(&box, NULL);
     attn__ranges(g, root, &box, range);
     find_known(g, root, range, known);
     attn__need(g, roots, 1, need);
+    if (tables) {
+        attn__span_symbols(g, need, root, known + n, has);
+    }
     for (int i = 0; i <= root; i++) {
         count += need[i];
     }
     if (count <= ATTN__CLASS_NODES) {
-        put_spans(t, g, root, need);
+        put_spans(t, g, word, root, need, has);
     }
     put(t, "DEV int attn_class(const attn_params *p, const attn_box *box) {\n");
     put(t, "    (void)p, (void)box;\n");

@@ -1,4 +1,5 @@
-/* gpu_text_int.h: what gpu_text.c, gpu_text_score.c, gpu_text_class.c and gpu_text_grad.c share:
+/* gpu_text_int.h: what gpu_text.c, gpu_text_score.c, gpu_text_mask.c, gpu_text_class.c and
+   gpu_text_grad.c share:
    text that grows, and a node's line.
 
    Who includes it: they. */
@@ -29,8 +30,12 @@ int attn__put_score_grad(attn__text *t, const attn__adjoint *a, const int32_t *w
                          uint8_t *need);
 /* The line of a node that is a distance of q and k as f32, for functions with `near`; 0: none. */
 int attn__put_near(attn__text *t, const attn_graph *g, int at);
-/* attn_class of the mask `root`, behind the readers of its tensors. need: room for every node. */
-int attn__put_class(attn__text *t, const attn_graph *g, const int32_t *word, int root,
+/* gpu_text_mask.c: attn_mask_ends and attn_mask_rest of the mask `root`. need: as above. */
+int attn__put_mask_parts(attn__text *t, const attn_graph *g, const int32_t *word, int root,
+                         uint8_t *need);
+/* attn_class of the mask `root`, behind the readers of its tensors. tables: they have those of
+   core/spans.h. need: room for every node. */
+int attn__put_class(attn__text *t, const attn_graph *g, const int32_t *word, int root, int tables,
                     uint8_t *need);
 /* attn_grads and attn_grads_end, which core/grad.h describes. need: room for every node. */
 void attn__put_grads(attn__text *t, const attn__adjoint *a, const int32_t *word,

@@ -11,7 +11,8 @@ static struct {
     uint64_t cell;
 } modules[MOST_MODULES];
 static int n_modules;
-static const char *const fixed[] = {"one", "two", "attn_fwd", "attn_combine", "attn_clear"};
+static const char *const fixed[] = {"one", "two", "attn_fwd", "attn_combine", "attn_clear",
+                                    "attn_spans"};
 
 static int call_load(const char *name, void **module, const void *code) {
     const int failed = needs_device(note(name, " %.8s", emulator ? "code" : (const char *)code));

@@ -79,6 +79,7 @@ std::string prelude() {
            "DEV float quotient(float x, float scale, float by, float inverse) {\n"
            "    return x * scale / by;\n"
            "}\n"
+           "#define capped(x, scale, gain, cap, t) ((cap) * vm_tanh(t))\n"
            "DEV float rcp_fast(float x) { return float_of(bits_of(1 / x) + 1); }\n" // 1 ulp off
            "DEV u64 readable(const void *p) { return (u64)p; }\n"
            "DEV u32 load_u8(u64 at) { return *(const u8 *)at; }\n"
@@ -96,6 +97,7 @@ std::string prelude() {
 std::string as_rules(std::string text) {
     text = replaced(text, "fma_f32(", "apart(");
     text = replaced(text, "tanh_any(", "vm_tanh(");
+    text = replaced(text, "cap_any(", "capped(");
     return replaced(text, "div_scaled(", "quotient(");
 }
 
@@ -108,7 +110,8 @@ class compiled {
         folder = path;
         REQUIRE(system(("mkdir " + folder + "/core").c_str()) == 0);
         for (const char *name :
-             {"core/types.h", "core/params.h", "core/math.h", "core/interval.h", "core/near.h"}) {
+             {"core/types.h", "core/params.h", "core/math.h", "core/interval.h", "core/near.h",
+              "core/spans.h"}) {
             std::ofstream(folder + "/" + name) << file_text(name);
         }
         std::ofstream file(folder + "/all.c");
@@ -116,8 +119,13 @@ class compiled {
         for (size_t j = 0; j < sources.size(); j++) {
             const std::string n = std::to_string(j);
             std::string text = replaced(sources[j], "attn_score(", "score_" + n + "(");
+            text = replaced(text, "attn_score_hold(", "hold_" + n + "(");
             text = as_rules(text);
             text = replaced(text, "attn_mask(", "mask_" + n + "(");
+            text = replaced(text, "attn_mask_ends(", "ends_" + n + "(");
+            text = replaced(text, "attn_mask_rest(", "rest_" + n + "(");
+            text = replaced(text, "DEV void ends_", "void ends_");
+            text = replaced(text, "DEV int rest_", "int rest_");
             text = replaced(text, "attn_class(", "class_" + n + "(");
             text = replaced(text, "read_", "read_" + n + "_");
             text = replaced(text, "span_", "span_" + n + "_");
@@ -156,6 +164,7 @@ class compiled {
 };
 
 using score_function = float(const attn_params *, const pair_of_ints *, float, float, int);
+using ends_function = void(const attn_params *, const pair_of_ints *, i32 *, i32 *);
 using mask_function = int(const attn_params *, const pair_of_ints *, float);
 using class_function = int(const attn_params *, const box_of_ints *);
 
@@ -241,13 +250,15 @@ TEST_CASE("text gives the bits of the vector machine, classes are never wrong") 
         }
     }
     const compiled code(sources);
-    int classes[3] = {0, 0, 0}, scores = 0;
+    int classes[3] = {0, 0, 0}, scores = 0, bounded = 0;
     for (size_t j = 0; j < n; j++) {
         const attn_variant *const v = variants[j]->v;
         INFO(v->text << "\n" << sources[j]);
         auto *const score = code.find<score_function>("score", j);
         auto *const mask = code.find<mask_function>("mask", j);
         auto *const class_of = code.find<class_function>("class", j);
+        auto *const ends = code.find<ends_function>("ends", j);
+        auto *const rest = code.find<mask_function>("rest", j);
         REQUIRE((score != nullptr) == (attn__has_score(v) != 0));
         REQUIRE((mask != nullptr) == (attn__has_mask(v) != 0));
         REQUIRE((class_of != nullptr) == (attn__has_mask(v) != 0));
@@ -279,6 +290,15 @@ TEST_CASE("text gives the bits of the vector machine, classes are never wrong") 
                 if (mask && mask(&params, &pair, s) != visible) {
                     FAIL("mask is not " << visible);
                 }
+                i32 first = -0x7fffffff - 1, last = 0x7fffffff;
+                if (mask) {
+                    ends(&params, &pair, &first, &last);
+                    bounded += first > 0 || last < 0x7fffffff;
+                }
+                const int within = first <= pair.k && pair.k <= last;
+                if (mask && (within && (!rest || rest(&params, &pair, s))) != visible) {
+                    FAIL("ends " << first << ".." << last << " and the rest are not " << visible);
+                }
                 if (verdict != 1 && visible != verdict / 2) {
                     FAIL("class " << verdict << " of a box with a pair that is " << visible);
                 }
@@ -286,6 +306,7 @@ TEST_CASE("text gives the bits of the vector machine, classes are never wrong") 
         }
     }
     CHECK(scores > 10000); // what was drawn means something
+    CHECK(bounded > 200);
     CHECK(classes[0] > 500);
     CHECK(classes[1] > 500);
     CHECK(classes[2] > 500);

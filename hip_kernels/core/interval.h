@@ -10,6 +10,7 @@
 #define ATTN_INTERVAL_H
 
 #include "core/math.h"
+#include "core/spans.h"
 
 typedef struct attn_iv {
     i32 lo, hi; /* bool: 0 and 1 */
@@ -59,6 +60,40 @@ DEV attn_fv fv_none(void) { return fv(VM_INF, -VM_INF); }
 DEV attn_fv fv_with(attn_fv a, float x) {
     return !(vm_abs(x) < VM_INF) ? fv_all() : fv(x < a.lo ? x : a.lo, x > a.hi ? x : a.hi);
 }
+
+/* The same of elements i of a row, from the row's part of a table of core/spans.h: of all runs in
+   which some of them lie. `most` where i is long. */
+#define IV_RUNS 8
+DEV attn_iv iv_span(u64 table, attn_iv i, i64 extent, attn_iv most) {
+    const i32 first = iv_most(i.lo, 0) / SPAN, last = iv_least(i.hi, (i32)extent - 1) / SPAN;
+    attn_iv r = i.lo < 0 || i.hi >= extent ? iv(0, 0) : iv_none();
+    if (last - first >= IV_RUNS) {
+        return most;
+    }
+    for (i32 n = first; n <= last && i.hi >= 0; n++) {
+        const u64 at = table + (u64)n * 8;
+        r = iv_hull(r, iv((i32)load_u32(at), (i32)load_u32(at + 4)));
+    }
+    return r;
+}
+DEV attn_fv fv_span(u64 table, attn_iv i, i64 extent) {
+    const i32 first = iv_most(i.lo, 0) / SPAN, last = iv_least(i.hi, (i32)extent - 1) / SPAN;
+    attn_fv r = i.lo < 0 || i.hi >= extent ? fv(0, 0) : fv_none();
+    if (last - first >= IV_RUNS) {
+        return fv_all();
+    }
+    for (i32 n = first; n <= last && i.hi >= 0; n++) {
+        const u64 at = table + (u64)n * 8;
+        r = fv_hull(r, fv(float_of(load_u32(at)), float_of(load_u32(at + 4))));
+    }
+    return r;
+}
+
+/* The nearer of two ends of a row's keys. */
+DEV i32 end_least(i32 end, i64 x) {
+    return x >= end ? end : x < -0x7fffffffLL - 1 ? -0x7fffffff - 1 : (i32)x;
+}
+DEV i32 end_most(i32 end, i64 x) { return x <= end ? end : x > 0x7fffffff ? 0x7fffffff : (i32)x; }
 
 /* -- i32: arithmetic --------------------------------------------------------------------------- */
 

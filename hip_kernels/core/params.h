@@ -77,12 +77,14 @@ typedef struct attn_params {
     i32 near;                          /* heads of a section (work.h) */
     i32 block_m, block_n, block_most;  /* block lists */
     u32 flags;
+    u32 zero;                          /* 0: what is read where a tensor has no element */
     u32 drop_threshold, drop_offset;   /* keep iff u16 >= threshold */
     float drop_factor;
     float scale, factor; /* factor: scale log2 e, which score.h has where products stay products */
     attn_back back;
     /* What the variant reads, in the order of its symbols. A parameter: one word, its f32 or i32 in
-       the low half. A tensor of rank r: its address, then (extent, stride in bytes) r times. */
+       the low half. A tensor of rank r: its address, then (extent, stride in bytes) r times, then
+       the address of its table (spans.h) or 0. */
     i64 word[ATTN_WORDS];
 } attn_params;
 

@@ -8,6 +8,10 @@
                             int near)      of s = x scale; lib/gpu_text_score.c says what near is
        DEV int attn_mask(const attn_params *p, const attn_pair *at, float s)      1: visible
        ATTN_MASK_READS_S                   1: that depends on s
+       DEV void attn_mask_ends(const attn_params *p, const attn_pair *at, i32 *first, i32 *last)
+       DEV int attn_mask_rest(const attn_params *p, const attn_pair *at, float s)
+                                           visible: keys first..last of which the rest is 1
+       ATTN_MASK_FIRST, ATTN_MASK_REST     1: a mask bounds them from below; it has a rest
        DEV int attn_class(const attn_params *p, const attn_box *box)              of the mask:
            0 no pair of the box is visible, 2 all are, 1 otherwise or not known; s is any number
        DEV float attn_score_grad(..., int near, float *by_s)      backward: and its derivative
@@ -33,6 +37,8 @@ typedef struct attn_box {
 #endif
 #ifndef ATTN_MASK_READS_S
 #define ATTN_MASK_READS_S 0
+#define ATTN_MASK_FIRST   0
+#define ATTN_MASK_REST    0
 #endif
 
 #include "core/range.h"
@@ -246,17 +252,51 @@ DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int ra
 }
 #endif
 
+/* Columns that a row sees, counted from the lane's first: those that the mask's ends leave. */
+typedef struct score_keys {
+    i32 first, last;
+} score_keys;
+DEV score_keys score_ends(const attn_params *p, const attn_item *w, const attn_row *row, i32 k) {
+    const i32 base = (i32)p->k0 + k;
+    i32 first = base, last = (i32)p->k0 + w->k_end - 1;
+#if ATTN_HAS_MASK
+    const attn_pair at = score_leaves(p, w, row, k);
+    attn_mask_ends(p, &at, &first, &last);
+#endif
+    const score_keys e = {first - base, last < base ? -1 : last - base};
+    (void)row;
+    return e;
+}
+
+/* What the ends do not tell. */
+DEV int score_rest(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, float s) {
+    int visible = 1;
+#if ATTN_MASK_REST
+    const attn_pair at = score_leaves(p, w, row, k);
+    visible = attn_mask_rest(p, &at, s);
+#endif
+#if ATTN_HAS_BLOCKS
+    visible = visible && blocks_pair(p, w->b, row->h, row->i, k);
+#endif
+    (void)p, (void)w, (void)row, (void)k, (void)s;
+    return visible;
+}
+
 /* What is masked becomes -inf. scale: of what stands in s, for masks that read it. */
 DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scale, tile_s *s) {
     attn_row row[TILE_ROWS];
+    score_keys ends[TILE_ROWS];
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         row[r] = score_lane_row(p, w, r);
+        ends[r] = score_ends(p, w, &row[r], k0 + tile_col(0));
     }
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-        const i32 k = k0 + tile_col(c);
+        const i32 right = tile_col(c) - tile_col(0), k = k0 + tile_col(c);
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             const float x = s->x[r][c];
-            s->x[r][c] = score_visible(p, w, &row[r], k, x * scale) ? x : MINUS_INF;
+            const int low = !ATTN_MASK_FIRST || right >= ends[r].first;
+            const int seen = low & (right <= ends[r].last);
+            s->x[r][c] = seen & score_rest(p, w, &row[r], k, x * scale) ? x : MINUS_INF;
         }
     }
 }
