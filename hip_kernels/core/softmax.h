@@ -12,6 +12,9 @@
    rounding, and o is left alone. Each row decides for itself, by its own scores. Where no row of
    the warp moved, the multiplication by 1 is skipped.
 
+   Under the producer schedule a row that has an m takes p by it first: m follows where their sum is
+   large (softmax_late), and then p, l and o by the same factor. So no maximum is awaited.
+
    v_scale is folded into p before p is rounded. f16 ends at 2^-24, so there o is counted in units,
    a power of two just above the block's v_scale, and p is multiplied by v_scale / unit, which is
    below 1 and, but for a v_scale 2^32 times smaller than one before it, not below 1/2.
@@ -25,6 +28,7 @@
 #include "core/score.h"
 
 #define SOFTMAX_SLACK 8.0f
+#define SOFTMAX_LARGE 0x1p15f /* f16 ends at twice that */
 #define SOFTMAX_UNITS (ATTN_HAS_SCALES && ATTN_TYPE == ATTN_F16)
 
 /* l: this lane's part of the sum. unit: what o is counted in; most: the largest of them so far. */
@@ -102,23 +106,57 @@ DEV void softmax_fade(tile_o *o, const soft_fade *f) {
     }
 }
 
-/* Scores become p, not rounded. */
-DEV void softmax_p(tile_s *s, attn_soft *t, float factor) {
+/* Scores become p, not rounded; sum: the lane's of each row. */
+DEV void softmax_p(tile_s *s, attn_soft *t, float factor, float *sum) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const float base = t->m[r] == MINUS_INF ? 0.0f : t->m[r];
-        float sum[2] = {0, 0};
+        float part[2] = {0, 0};
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c += 2) {
             float *const p = s->x[r] + c;
             fma_two(p, factor, -base);
             p[0] = exp2_fast(p[0]);
             p[1] = exp2_fast(p[1]);
             if (TILE_CHAINS == 2) {
-                add_two(sum, p);
+                add_two(part, p);
             } else {
-                sum[0] = sum[0] + p[0] + p[1];
+                part[0] = part[0] + p[0] + p[1];
             }
         }
-        t->l[r] += sum[0] + sum[1];
+        sum[r] = part[0] + part[1];
+        t->l[r] += sum[r];
+    }
+}
+
+/* 1: all rows of the warp have an m. */
+DEV int softmax_has(const attn_soft *t) {
+    int none = 0;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        none |= t->m[r] == MINUS_INF;
+    }
+    return !warp_any(none);
+}
+
+/* p are of an m that did not look at their scores: m of a row in which a lane's sum is large follows
+   now, so that its p are below 2^6; careful.h has a row whose p were not finite. */
+DEV void softmax_late(tile_s *s, attn_soft *t, soft_fade *f, const float *sum) {
+    int large = 0;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        f->by[r] = 1.0f;
+        large |= !(sum[r] <= SOFTMAX_LARGE);
+    }
+    f->moved = warp_any(large);
+    if (f->moved) {
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            const float most = row_max(sum[r]);
+            const i32 above = (i32)(bits_of(most) >> 23) - 127 - 5;
+            const float m = t->m[r];
+            t->m[r] = most <= SOFTMAX_LARGE ? m : m + (float)above;
+            f->by[r] = exp2_fast(m - t->m[r]);
+            t->l[r] *= f->by[r];
+            UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+                s->x[r][c] *= f->by[r];
+            }
+        }
     }
 }
 

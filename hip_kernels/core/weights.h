@@ -15,18 +15,25 @@ DEV int weights_ask(i32 block, int raw) {
 }
 
 /* s becomes p of a block as range_next has it; raw, factor: of score.h. o is faded as soon as may
-   be; NULL: f tells by how much, later. */
+   be; NULL: f tells by how much, later.
+   late: m follows p (softmax_late). */
 DEV void weights_of(const attn_params *p, const attn_item *w, i32 block, int raw, float factor,
-                    tile_s *s, attn_soft *t, tile_o *o, soft_fade *f) {
+                    tile_s *s, attn_soft *t, tile_o *o, soft_fade *f, int late) {
     const i32 k0 = (block >> 1) * ATTN_BN;
     if (!(block & 1) || !raw) {
         score_tile(p, w, k0, raw, !(block & 1), s);
     }
-    softmax_move(s, t, f, factor);
+    float sum[TILE_ROWS];
+    if (!late) {
+        softmax_move(s, t, f, factor);
+    }
     if (o && !SOFTMAX_UNITS) {
         softmax_fade(o, f);
     }
-    softmax_p(s, t, factor);
+    softmax_p(s, t, factor, sum);
+    if (late) {
+        softmax_late(s, t, f, sum);
+    }
 #if ATTN_HAS_DROPOUT
     dropout_tile(p, w, dropout_seed(p), k0, s);
 #endif

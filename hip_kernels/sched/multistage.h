@@ -97,7 +97,7 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
         ring_wait(FLYING);
         ring_sync(); /* B */
         ring_load(&hold_k, RING_K, stage, &from.k, block_row(block[STAGES], &from.k));
-        weights_of(p, w, block[0], raw, factor, &s, t, o, &fade);
+        weights_of(p, w, block[0], raw, factor, &s, t, o, &fade, 0);
         tile_p_of(&pp, &s);
         tile_pv(o, &pp, RING_V, stage);
         ring_land(&hold_k, RING_K, stage);

@@ -262,7 +262,7 @@ DEV void load_tell(const attn_params *p, u32 number, int slot) {
    every second round goes in the other direction, so that where items get shorter in their order
    all blocks have as much to do. Behind the last item there are none in later rounds either. */
 DEV u32 load_number(const attn_params *p, u32 round) {
-    const u32 grid = (u32)grid_size(), block = (u32)block_id();
+    const u32 grid = forget((u32)grid_size()), block = forget((u32)block_id());
     if (p->counter && round > 0) {
         return grid + atomic_next_u32(p->counter);
     }
@@ -304,21 +304,29 @@ typedef struct producer_turns {
     int slot;
 } producer_turns;
 
-/* factor, raw: of score.h, computed once. */
+/* factor, raw: of score.h, computed once. late: m follows p; 1 where all rows of the warp have an m
+   and scores are products: a score's own steps (ALiBi's from block to block) may be large. */
 DEV void producer_weights(const attn_params *p, int slot, i32 block, int raw, float factor,
-                          tile_s *s, attn_soft *t, soft_fade *fade) {
+                          tile_s *s, attn_soft *t, soft_fade *fade, int *late) {
     attn_item w;
     if (weights_ask(block, raw)) {
         item_told(slot, &w);
     }
-    weights_of(p, &w, block, raw, factor, s, t, 0, fade);
+    weights_of(p, &w, block, raw, factor, s, t, 0, fade, *late);
+    if (!*late) {
+        *late = SCORE_RAW && raw && softmax_has(t);
+    }
 }
 
-/* Sums are complete here. */
-DEV void producer_pin(attn_soft *t) {
+/* v has landed, and this asks once more: a loop over which no compiler lifts what is behind it, nor
+   lowers the sums, of which it reads the sign. */
+DEV void producer_hold(const producer_turns *at, attn_soft *t) {
+    ring_turn v = at->v;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         pin(&t->l[r]);
+        v.parity ^= (u32)(t->l[r] < 0.0f); /* never */
     }
+    ring_wait_full(RING_V, &v);
 }
 
 /* All blocks of an item that has some. */
@@ -329,6 +337,7 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
     tile_s s;
     tile_p pp;
     soft_fade fade;
+    int late = 0;
     ring_wait_full(RING_K, &at->k);
     i32 told = block_told(&at->k);
     tile_qk(&s, group, at->q.stage, at->k.stage);
@@ -336,7 +345,7 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
     tile_pin_s(&s);
     ring_free(RING_K, &at->k);
     ring_next(&at->k, STAGES);
-    producer_weights(p, at->slot, told >> 1, raw, factor, &s, t, &fade);
+    producer_weights(p, at->slot, told >> 1, raw, factor, &s, t, &fade, &late);
     tile_p_of(&pp, &s);
     ROLLED while (!(told & 1)) {
         ring_wait_full(RING_K, &at->k);
@@ -350,10 +359,9 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
         tile_pin_s(&s);
         ring_free(RING_K, &at->k);
         ring_next(&at->k, STAGES);
-        producer_weights(p, at->slot, told >> 1, raw, factor, &s, t, &fade);
+        producer_weights(p, at->slot, told >> 1, raw, factor, &s, t, &fade, &late);
         tile_pin_s(&s);
-        producer_pin(t);
-        ring_wait_full(RING_V, &at->v); /* it is: a loop, over which no compiler lifts the next */
+        producer_hold(at, t);
         tile_wait(0);
         tile_pin_s(&s);
         tile_pin_o(o);
