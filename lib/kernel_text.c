@@ -85,6 +85,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "#define GFX9_SUMS_F32 (GFX9_LIFTS && ATTN_BACKWARD)\n"
 "#define P_BYTES       (GFX9_SUMS_F32 ? 4 : ATTN_BYTES)\n"
 "#define ATTN_SHARED_BYTES (LIFT_AT + LIFT_BYTES)\n"
+"#define TILE_FULL         (ATTN_TYPE == ATTN_F32 && ATTN_BN * (ATTN_D + ATTN_DV) * 4 == 64 << 10)\n"
 "\n"
 "#include \"core/tile_sums.h\"\n"
 "\n"
@@ -3560,13 +3561,18 @@ const attn__kernel_file attn__kernel_files[] = {
 "    const float q_at = (float)(w->seq.q0 + first + tile_col(0));\n"
 "    attn_stats stats[2];\n"
 "    grad_pairs left = 0;\n"
-"    (void)rows, (void)left;\n"
+"    (void)rows, (void)left, (void)from;\n"
 "    UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {\n"
 "        const i32 i = first + tile_col(c);\n"
 "        const attn_row row = score_row(p, w, i);\n"
 "        const int there = !check || i < w->seq.nq;\n"
 "        if (c % 2 == 0) {\n"
+"#if TILE_FULL\n"
+"            stats[0] = grad_stats(p, w, w->h, i);\n"
+"            stats[1] = grad_stats(p, w, w->h, i + 1);\n"
+"#else\n"
 "            stats_shared(from, tile_col(c), stats);\n"
+"#endif\n"
 "        }\n"
 "#if ATTN_HAS_DROPOUT\n"
 "        const u32 kept = dropout_keys(p, w, &row, dropout_seed(p), row0);\n"
@@ -5575,6 +5581,8 @@ const attn__kernel_file attn__kernel_files[] = {
 "                                                    columns those of the lane\n"
 "       int dq_row(int r), dq_col(int c, int pass)    as tile_row, tile_col\n"
 "\n"
+"   TILE_FULL       1: the tiles of backward leave nothing of shared memory; statistics are read where\n"
+"                   they lie\n"
 "   TILE_FLIES      1, by arch/sm90_grad.h: tile_qk, tile_pv and tile_dq begin a product, whose\n"
 "                   operands and result stay untouched until\n"
 "\n"
@@ -5651,6 +5659,9 @@ const attn__kernel_file attn__kernel_files[] = {
 "DEV int tile_out(int c) {\n"
 "    return tile_col(c);\n"
 "}\n"
+"#endif\n"
+"#ifndef TILE_FULL\n"
+"#define TILE_FULL 0\n"
 "#endif\n"
 "#ifndef TILE_FLIES\n"
 "#define tile_wait(n)     ((void)0)\n"
@@ -6686,7 +6697,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "/* LSE and c of a step's queries lie behind the tiles, a place each stage. */\n"
 "enum {\n"
 "    STATS_AT = (ATTN_SHARED_BYTES + 15) / 16 * 16, /* two of them are read at once */\n"
-"    STATS_BYTES = ATTN_BN * 8,\n"
+"    STATS_BYTES = TILE_FULL ? 0 : ATTN_BN * 8,\n"
 "    STATS_EACH = (ATTN_BN + ATTN_THREADS - 1) / ATTN_THREADS, /* that a thread brings */\n"
 "    ORDER_SHARED = STATS_AT + ATTN_KEY_ROWS * ATTN_STAGES * STATS_BYTES, /* order.h */\n"
 "#if ATTN_ORDERED\n"
@@ -6733,7 +6744,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "    const i32 row = step_row(w, step);\n"
 "#if ATTN_KEY_ROWS\n"
 "    const tile_rows from = source_q(p, w, step->h), from_v = source_dout(p, w, step->h);\n"
-"    UNROLL for (int j = 0; j < STATS_EACH; j++) {\n"
+"    UNROLL for (int j = 0; j < (TILE_FULL ? 0 : STATS_EACH); j++) {\n"
 "        const int i = thread_id() + j * ATTN_THREADS;\n"
 "        hold->stats[j] = i < ATTN_BN ? grad_stats(p, w, step->h, row + i) : stats_nothing();\n"
 "    }\n"
@@ -6749,7 +6760,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "#if ATTN_KEY_ROWS\n"
 "    UNROLL for (int j = 0; j < STATS_EACH; j++) {\n"
 "        const int i = thread_id() + j * ATTN_THREADS;\n"
-"        if (i < ATTN_BN) {\n"
+"        if (i < ATTN_BN && !TILE_FULL) {\n"
 "            stats_share((u32)(STATS_AT + stage * STATS_BYTES), i, &hold->stats[j]);\n"
 "        }\n"
 "    }\n"
@@ -8127,6 +8138,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 64;
 const char *const attn__kernel_sums[2] = {
-"8fda0c62fcca9741601e4979231d51138721e3e324edd93cdce5f5933417a41e",
-"580715e2b352974cdafa2eebffa83cbc475a8f03505a32b2f9ee043375830387",
+"47fd9b0aed63de4ddb4ee9bd01814df17c3fe432f71597428419aa8b12878034",
+"9844e3b3c691cc3f52b7dd22a6da7a54b12b606c361b4ceddc01c3ccc4aaf2ab",
 };

@@ -77,6 +77,7 @@ enum {
 #define GFX9_SUMS_F32 (GFX9_LIFTS && ATTN_BACKWARD)
 #define P_BYTES       (GFX9_SUMS_F32 ? 4 : ATTN_BYTES)
 #define ATTN_SHARED_BYTES (LIFT_AT + LIFT_BYTES)
+#define TILE_FULL         (ATTN_TYPE == ATTN_F32 && ATTN_BN * (ATTN_D + ATTN_DV) * 4 == 64 << 10)
 
 #include "core/tile_sums.h"
 

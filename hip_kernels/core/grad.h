@@ -211,13 +211,18 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
     const float q_at = (float)(w->seq.q0 + first + tile_col(0));
     attn_stats stats[2];
     grad_pairs left = 0;
-    (void)rows, (void)left;
+    (void)rows, (void)left, (void)from;
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
         const i32 i = first + tile_col(c);
         const attn_row row = score_row(p, w, i);
         const int there = !check || i < w->seq.nq;
         if (c % 2 == 0) {
+#if TILE_FULL
+            stats[0] = grad_stats(p, w, w->h, i);
+            stats[1] = grad_stats(p, w, w->h, i + 1);
+#else
             stats_shared(from, tile_col(c), stats);
+#endif
         }
 #if ATTN_HAS_DROPOUT
         const u32 kept = dropout_keys(p, w, &row, dropout_seed(p), row0);

@@ -61,6 +61,8 @@
                                                     columns those of the lane
        int dq_row(int r), dq_col(int c, int pass)    as tile_row, tile_col
 
+   TILE_FULL       1: the tiles of backward leave nothing of shared memory; statistics are read where
+                   they lie
    TILE_FLIES      1, by arch/sm90_grad.h: tile_qk, tile_pv and tile_dq begin a product, whose
                    operands and result stay untouched until
 
@@ -137,6 +139,9 @@ DEV float row_from(float x, int i) {
 DEV int tile_out(int c) {
     return tile_col(c);
 }
+#endif
+#ifndef TILE_FULL
+#define TILE_FULL 0
 #endif
 #ifndef TILE_FLIES
 #define tile_wait(n)     ((void)0)

@@ -50,7 +50,7 @@ enum {
 /* LSE and c of a step's queries lie behind the tiles, a place each stage. */
 enum {
     STATS_AT = (ATTN_SHARED_BYTES + 15) / 16 * 16, /* two of them are read at once */
-    STATS_BYTES = ATTN_BN * 8,
+    STATS_BYTES = TILE_FULL ? 0 : ATTN_BN * 8,
     STATS_EACH = (ATTN_BN + ATTN_THREADS - 1) / ATTN_THREADS, /* that a thread brings */
     ORDER_SHARED = STATS_AT + ATTN_KEY_ROWS * ATTN_STAGES * STATS_BYTES, /* order.h */
 #if ATTN_ORDERED
@@ -97,7 +97,7 @@ DEV void step_load(const attn_params *p, const attn_item *w, const back_step *st
     const i32 row = step_row(w, step);
 #if ATTN_KEY_ROWS
     const tile_rows from = source_q(p, w, step->h), from_v = source_dout(p, w, step->h);
-    UNROLL for (int j = 0; j < STATS_EACH; j++) {
+    UNROLL for (int j = 0; j < (TILE_FULL ? 0 : STATS_EACH); j++) {
         const int i = thread_id() + j * ATTN_THREADS;
         hold->stats[j] = i < ATTN_BN ? grad_stats(p, w, step->h, row + i) : stats_nothing();
     }
@@ -113,7 +113,7 @@ DEV void step_land(int stage, step_hold *hold) {
 #if ATTN_KEY_ROWS
     UNROLL for (int j = 0; j < STATS_EACH; j++) {
         const int i = thread_id() + j * ATTN_THREADS;
-        if (i < ATTN_BN) {
+        if (i < ATTN_BN && !TILE_FULL) {
             stats_share((u32)(STATS_AT + stage * STATS_BYTES), i, &hold->stats[j]);
         }
     }

@@ -405,6 +405,7 @@ const listed suite_list[] = {
     {"grad-sqrt", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"sqrt(a + s * s) * s\" caps=\"a=0.8\""},
     {"grad-sin-cos", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"sin(s * a + t[k]) + cos(s + t[k]) * c\" "
                      "caps=\"a=1.1 c=0.6 t:f32:17:normal\""},
+    {"grad-wide-f32", "dir=bwd H=4 HK=2 NQ=70 NK=90 D=256 DV=200 variant=\"@causal\""},
     {"grad-min-max", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"min(s, a) + max(s * 0.5, t[k])\" "
                      "caps=\"a=0.4 t:f32:17:normal\""},
     {"grad-select", "dir=bwd H=2 NQ=9 NK=17 D=8 variant=\"(k - q) % 2 == 0 ? s * t[k] : s - t[i]\" "
