@@ -26,16 +26,11 @@ DEV void attn_fwd_body(const attn_params *p) {
 #include "sched/multistage.h"
 
 DEV void attn_fwd_item(const attn_params *p, const attn_item *w) {
-    attn_item after; /* the same item: where registers are few, the loop does not keep it */
     attn_soft t;
     tile_o o;
     finish_begin(&t, &o);
     multistage(p, w, &t, &o);
-    if (ISA_FORGETS) {
-        work_item(p, p->first + (i64)forget((u32)block_id()), &after);
-    } else {
-        after = *w;
-    }
+    const attn_item after = item_get(w);
     finish(p, &after, &t, &o);
 }
 
@@ -44,6 +39,9 @@ DEV void attn_fwd_item(const attn_params *p, const attn_item *w) {
 DEV void attn_fwd_body(const attn_params *p) {
     attn_item w;
     if (work_item(p, p->first + block_id(), &w)) {
+        if (thread_id() == 0) {
+            item_put(&w);
+        }
         attn_fwd_item(p, &w);
     }
 }

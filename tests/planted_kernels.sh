@@ -139,7 +139,10 @@ plant v-of-next-stage sched/multistage.h 's/&pp, RING_V, stage)/\&pp, RING_V, be
 plant k-of-wrong-stage sched/multistage.h \
     's/ring_load(&hold_k, RING_K, stage,/ring_load(\&hold_k, RING_K, before,/' emu:sm_80
 plant k-block-twice sched/multistage.h \
-    's/block_row(block\[STAGES\], &from.k)/block_row(block[0], \&from.k)/'
+    's/block_row(block\[STAGES\], &next)/block_row(block[0], \&next)/'
+plant sums-of-a-step-lost sched/multistage.h 's/^        soft_park(t);//' emu:sm_80
+plant item-untold attn_fwd.hip 's/item_put(&w);//' emu:sm_80
+plant v-where-k-is sched/multistage.h 's/what == RING_V ? 8 : 0/0/' emu:sm_80
 plant mask-of-first-block-only core/weights.h 's/raw, !(block \& 1), s)/raw, block == 0, s)/'
 plant dropout-of-other-keys core/weights.h \
     's/dropout_seed(p), k0, s)/dropout_seed(p), k0 + 2, s)/'

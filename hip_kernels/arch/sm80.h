@@ -19,6 +19,11 @@
 
 #include "arch/sm.h"
 
+/* Registers of s and o. Where they are most of a lane's, m and l lie in shared memory during
+   products, and there stands where K and V begin. */
+#define TILE_SUMS  (ATTN_WARP_ROWS * (ATTN_BN + ATTN_DV) / 32)
+#define TILE_PARKS (!ATTN_BACKWARD && TILE_SUMS >= 192)
+
 enum {
     M_TILES = ATTN_WARP_ROWS / 16,         /* 16 rows each */
     CHUNKS_K = ATTN_WGMMA ? (ATTN_D + 63) / 64 * 8 : ATTN_D / CHUNK,   /* of a row of q or k */
@@ -29,10 +34,17 @@ enum {
     STAGE_K = ATTN_BN * CHUNKS_K * 16,
     SHARED_V = SHARED_K + ATTN_STAGES * STAGE_K,
     STAGE_V = ATTN_BN * CHUNKS_V * 16,
-    SHARED_G = SHARED_V + ATTN_STAGES * STAGE_V /* then p */
+    SHARED_G = SHARED_V + ATTN_STAGES * STAGE_V, /* then p */
+    SHARED_ITEM = SHARED_G,                      /* of forward, which has no g */
+    ITEM_BYTES = ATTN_BACKWARD ? 0 : 80,
+    SHARED_SOURCES = SHARED_ITEM + ITEM_BYTES,
+    SHARED_SOFT = SHARED_SOURCES + 16 * TILE_PARKS,
+    SOFT_BYTES = TILE_PARKS * ATTN_WARP_ROWS * ATTN_THREADS
 };
+#define TILE_ITEM (!ATTN_BACKWARD)
 #define ATTN_SHARED_BYTES                                                                          \
-    (SHARED_G + ATTN_FUSED * (ATTN_SPLIT > 1 ? 2 : 1) * ATTN_BM * ATTN_BN * ATTN_BYTES)
+    (SHARED_SOFT + SOFT_BYTES +                                                                    \
+     ATTN_FUSED * (ATTN_SPLIT > 1 ? 2 : 1) * ATTN_BM * ATTN_BN * ATTN_BYTES)
 
 /* -- The ring ---------------------------------------------------------------------------------- */
 
@@ -75,21 +87,26 @@ DEV u32 chunk_after(u32 at, int further, int chunks) {
     return (at ^ (u32)(further % group * 16)) + (u32)(further / group * group * 16);
 }
 
+/* Where registers are few, addresses are computed anew for each load. */
+#define RING_FORGETS (ATTN_BACKWARD || ATTN_D > 64 || TILE_PARKS)
+
 /* Rows that are all there, to shared memory at `to`. Of a row `across` threads take neighbouring
    chunks, then those `across` further on; each stays in its column, so that its addresses follow
    one another. */
 DEV void ring_fast(u32 to, const tile_rows *from, int row, u32 rows, u32 chunks) {
     const u32 power = chunks & (0u - chunks), across = power < 32 ? power : 32;
-    const u32 step = ATTN_THREADS / across, thread = forget((u32)thread_id());
+    const u32 step = ATTN_THREADS / across;
+    const u32 thread = RING_FORGETS ? forget((u32)thread_id()) : (u32)thread_id();
     const u32 r = thread / across;
     UNROLL for (u32 left = 0; left < chunks; left += across) {
         const u32 c = left + thread % across, place = to + ring_at(r, c, chunks, rows);
-        const int n = chunk_elements(from, c);
-        u64 source = from->data + (u64)((i64)(row + (int)r) * from->n) + (n ? c * 16 : 0);
+        const int there = (int)c * CHUNK < from->cols;
+        u64 source = from->data + (u64)((i64)r * from->n) + (there ? c * 16 : 0);
+        source += (u64)((i64)row * from->n);
         UNROLL for (u32 first = 0; first < rows; first += step) {
             if (rows % step == 0 || first + r < rows) {
                 cp_async_16((place ^ first % 8 * 16) + first * RING_ROW(chunks), source,
-                            n * ATTN_BYTES);
+                            there ? 16 : 0);
             }
             source += (u64)(step * from->n);
         }
@@ -113,7 +130,7 @@ DEV void ring_slow(u32 to, const tile_rows *from, int row, u32 rows, u32 chunks)
 }
 
 DEV void ring_rows(u32 to, const tile_rows *from, int row, int rows, int chunks) {
-    if (from->vec && from->pack == 1 && row + rows <= from->rows) {
+    if (from->vec && from->pack == 1 && from->cols % CHUNK == 0 && row + rows <= from->rows) {
         ring_fast(to, from, row, (u32)rows, (u32)chunks);
     } else {
         ring_slow(to, from, row, (u32)rows, (u32)chunks);

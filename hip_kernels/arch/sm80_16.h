@@ -16,9 +16,10 @@
 #define PACK_TWO   pack_bf16
 #endif
 
-/* q stays in registers where it takes at most 32 of them; otherwise, and in backward, it is read
-   again each step. */
-#define Q_IN_REGISTERS (!ATTN_BACKWARD && ATTN_WARP_ROWS / 16 * ATTN_D <= 128)
+/* q stays in registers where it takes at most 32 of them, and s and o leave as many; otherwise, and
+   in backward, it is read again each step. */
+#define Q_IN_REGISTERS                                                                             \
+    (!ATTN_BACKWARD && ATTN_WARP_ROWS / 16 * ATTN_D <= 128 && TILE_SUMS < 160)
 
 typedef struct tile_q {
 #if Q_IN_REGISTERS

@@ -1,9 +1,9 @@
 /* epilogue.h: a tile's sums become rows of o and LSE.
 
-   Who calls it: finish.h, grad_out.h. A lane stores the columns that it holds; of 16 bits, where
-   TILE_TURNS is 1, the lanes of a row exchange them first, and each stores whole chunks. Of the
-   TILE_SHARE lanes that share rows the i-th stores the LSE of their i-th row (i + TILE_SHARE, ...);
-   where TILE_SHARE is 1 the lane that has column 0 does. */
+   Who calls it: finish.h, grad_out.h. A lane stores the columns that it holds; where TILE_TURNS is
+   1 and rows are plain, the lanes of a row exchange them first, and each stores whole chunks. Of
+   the TILE_SHARE lanes that share rows the i-th stores the LSE of their i-th row (and of the one
+   TILE_SHARE further on, ...); where TILE_SHARE is 1 the lane that has column 0 does. */
 #ifndef ATTN_EPILOGUE_H
 #define ATTN_EPILOGUE_H
 
@@ -65,15 +65,21 @@ DEV void epilogue_row(u64 to, i32 type, int vec, i32 cols, const float *x, float
     }
 }
 
-#if TILE_TURNS
-/* The same 16 bytes at a time, of 16-bit types, where cols are whole chunks; all lanes of the warp
-   come here, those with live 0 store nothing. */
-DEV void epilogue_chunks(u64 to, i32 type, i32 cols, const float *x, float factor, int live) {
+#if TILE_TURNS && ATTN_TYPE != ATTN_F32
+/* 1: rows lie n bytes apart, have the kernel's own type and whole chunks at multiples of 16 bytes:
+   most are so. Then no row asks where it lies or what it is. */
+DEV int epilogue_plain(const attn_params *p) {
+    return p->splits <= 1 && p->pack == 1 && p->o_type == ATTN_TYPE &&
+           (p->flags & ATTN_P_VEC_O) != 0;
+}
+
+/* 16 bytes at a time; all lanes of the warp come here, those with live 0 store nothing. */
+DEV void epilogue_chunks(u64 to, i32 cols, const float *x, float factor, int live) {
     UNROLL for (int j = 0; j < TILE_COLS(ATTN_DV) / 8; j++) {
         b128 chunk;
         UNROLL for (int i = 0; i < 4; i++) {
             const float a = x[8 * j + 2 * i] * factor, b = x[8 * j + 2 * i + 1] * factor;
-            chunk.w[i] = type == ATTN_F16 ? pack_f16(a, b) : pack_bf16(a, b);
+            chunk.w[i] = ATTN_TYPE == ATTN_F16 ? pack_f16(a, b) : pack_bf16(a, b);
         }
         tile_turn(chunk.w);
         const i32 d = j * 32 + tile_col(0) * 4;
@@ -120,18 +126,24 @@ DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft
     float ends[TILE_ROWS];
     epilogue_ends(p, w, t, wild, ends);
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        ends[r] *= p->drop_factor / (TILE_P_SCALE * TILE_O_SCALE);
+        ends[r] *= softmax_unit_of(t, r);
+    }
+#if TILE_TURNS && ATTN_TYPE != ATTN_F32
+    if (epilogue_plain(p)) {
+        const u64 first = rows_at(&p->o, w->b, w->h, w->seq.q_row + w->row0 + tile_row(0));
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            epilogue_chunks(first + (u64)(TILE_DOWN(r) * p->o.n), p->DV, o->x[r],
+                            ends[r], epilogue_has(w, r, wild));
+        }
+        return;
+    }
+#endif
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const i32 at = w->row0 + tile_row(r);
         const int live = epilogue_has(w, r, wild);
         const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));
-        const float factor = ends[r] * (p->drop_factor / (TILE_P_SCALE * TILE_O_SCALE)) *
-                             softmax_unit_of(t, r);
-#if TILE_TURNS
-        if (to.vec && to.type != ATTN_F32) {
-            epilogue_chunks(to.o, to.type, p->DV, o->x[r], factor, live);
-            continue;
-        }
-#endif
-        epilogue_row(to.o, to.type, to.vec, live ? p->DV : 0, o->x[r], factor);
+        epilogue_row(to.o, to.type, to.vec, live ? p->DV : 0, o->x[r], ends[r]);
     }
 }
 

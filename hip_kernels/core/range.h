@@ -96,14 +96,18 @@ DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
     it->full = (lane_bits)warp_ballot(class_ == 2);
 }
 
-DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
+DEV i32 range_end(const attn_params *p, const attn_item *w) {
 #if ATTN_KEY_ROWS
-    it->base = 0;
-    it->end = p->group * range_steps(w);
+    return p->group * range_steps(w);
 #else
-    it->base = w->k_begin / ATTN_BN;
-    it->end = w->k_begin < w->k_end ? (w->k_end + ATTN_BN - 1) / ATTN_BN : it->base;
+    (void)p;
+    return w->k_begin < w->k_end ? (w->k_end + ATTN_BN - 1) / ATTN_BN : 0;
 #endif
+}
+
+DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
+    it->base = ATTN_KEY_ROWS ? 0 : w->k_begin / ATTN_BN;
+    it->end = range_end(p, w);
     range_look(it, p, w);
 }
 

@@ -160,14 +160,14 @@ DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int ra
 }
 #elif ATTN_HAS_SCORE
 /* Two bodies: for distances alone where registers allow it. */
-#if ATTN_SCORE_NEAR && (ATTN_PRODUCER || defined(ATTN_SCORE_REACH))
+#if ATTN_SCORE_NEAR
 #define SCORE_NEAR 1
 #else
 #define SCORE_NEAR 0
 #endif
 
 /* Rows of a lane lie so far below its first one, where that is a constant. */
-#if ATTN_PRODUCER && !ATTN_HAS_SCALES
+#if defined(TILE_DOWN) && !ATTN_HAS_SCALES
 #define SCORE_ALIKE   1
 #define SCORE_DOWN(r) TILE_DOWN(r)
 #else

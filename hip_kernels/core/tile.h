@@ -44,6 +44,7 @@
                       and divides
        TILE_O_SCALE   what tile_pv multiplies o by besides, where it is not 1; core/ divides
 
+       TILE_DOWN(r)   tile_row(r) less tile_row(0), if it is a constant
        TILE_TURNS     1: void tile_turn(u32 w[4]): of four chunks of 8 columns, 16 bits each, the
                       lanes of a row have a word each, in order; then a whole chunk each, in order
 
@@ -104,7 +105,8 @@
        load ....(memory to registers).... land (registers to shared) wait sync | qk or pv
        load ....(memory to shared).......                            wait sync | qk or pv
 
-       ATTN_SHARED_BYTES   bytes of shared memory of a block */
+       ATTN_SHARED_BYTES   bytes of shared memory of a block
+       TILE_ITEM           1: an item stands there (core/item.h), from SHARED_ITEM on */
 #ifndef ATTN_TILE_H
 #define ATTN_TILE_H
 
@@ -125,6 +127,9 @@ typedef struct tile_rows {
 
 #include ATTN_ARCH_H
 
+#ifndef TILE_ITEM
+#define TILE_ITEM 0
+#endif
 #ifndef TILE_SHARE
 #define TILE_SHARE 1
 DEV int row_lane(void) {

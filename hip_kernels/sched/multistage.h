@@ -26,6 +26,7 @@
 #ifndef ATTN_MULTISTAGE_H
 #define ATTN_MULTISTAGE_H
 
+#include "core/item.h"
 #include "core/weights.h"
 #include "sched/sources.h"
 
@@ -65,6 +66,66 @@ DEV void multistage_begin(const tile_sources *from, const i32 *block, const ring
     tile_q_of(q, hold_q, 0);
 }
 
+/* A lane's maxima and sums are not in registers from soft_park to soft_take, during products. */
+#if TILE_PARKS
+DEV u32 soft_at(int r) {
+    return forget((u32)(SHARED_SOFT + (r / 2 * ATTN_THREADS + thread_id()) * 16));
+}
+DEV void soft_park(const attn_soft *t) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r += 2) {
+        const b128 x = {{bits_of(t->m[r]), bits_of(t->l[r]), bits_of(t->m[r + 1]),
+                         bits_of(t->l[r + 1])}};
+        shared_store_b128(soft_at(r), x);
+    }
+}
+DEV void soft_take(attn_soft *t) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r += 2) {
+        const b128 x = shared_load_b128(soft_at(r));
+        t->m[r] = float_of(x.w[0]);
+        t->l[r] = float_of(x.w[1]);
+        t->m[r + 1] = float_of(x.w[2]);
+        t->l[r + 1] = float_of(x.w[3]);
+    }
+}
+/* Where K and V begin: one thread's, seen by all behind a ring_sync. */
+DEV void sources_park(const tile_sources *from) {
+    const b128 x = {{(u32)from->k.data, (u32)(from->k.data >> 32), (u32)from->v.data,
+                     (u32)(from->v.data >> 32)}};
+    if (thread_id() == 0) {
+        shared_store_b128((u32)SHARED_SOURCES, x);
+    }
+}
+DEV tile_rows source_take(const tile_rows *from, int what) {
+    const u32 at = forget((u32)SHARED_SOURCES + (what == RING_V ? 8 : 0));
+    tile_rows x = *from;
+    x.data = shared_load_u32(at) | (u64)shared_load_u32(at + 4) << 32;
+    return x;
+}
+#else
+DEV void sources_park(const tile_sources *from) {
+    (void)from;
+}
+DEV tile_rows source_take(const tile_rows *from, int what) {
+    (void)what;
+    return *from;
+}
+DEV void soft_park(const attn_soft *t) {
+    (void)t;
+}
+DEV void soft_take(attn_soft *t) {
+    (void)t;
+}
+#endif
+
+/* Blocks of this step and the next ones move up by one. */
+DEV void next_block(i32 block[STAGES + 1], attn_range *it, const attn_params *p,
+                    const attn_item *w) {
+    UNROLL for (int j = 0; j < STAGES; j++) {
+        block[j] = block[j + 1];
+    }
+    block[STAGES] = block[STAGES] < 0 ? -1 : range_next(it, p, w);
+}
+
 DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile_o *o) {
     const tile_sources from = sources_of(p, w);
     const float factor = score_factor(p);
@@ -72,43 +133,57 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
     ring_hold hold_q, hold_k, hold_v;
     tile_q q;
     attn_range it;
-    i32 block[STAGES + 1]; /* of this step and the next ones */
+    i32 block[STAGES + 1];
+    block[STAGES] = 0;
     ring_load(&hold_q, RING_Q, 0, &from.q, w->row0); /* flies while blocks are looked for */
     ring_land(&hold_q, RING_Q, 0);
     range_begin(&it, p, w);
-    UNROLL for (int j = 0; j <= STAGES; j++) {
-        block[j] = range_next(&it, p, w);
+    ROLLED for (int j = 0; j <= STAGES; j++) {
+        next_block(block, &it, p, w);
     }
     if (block[0] < 0) {
         ring_wait(0);
+        ring_sync();
         return;
     }
+    sources_park(&from);
     multistage_begin(&from, block, &hold_q, &q);
     int stage = 0, before = STAGES - 1; /* of this step, of the last */
+    soft_park(t);
     while (block[0] >= 0) {
+        attn_item asked;
         tile_s s;
         tile_p pp;
         soft_fade fade;
         ring_wait(FLYING);
         ring_sync(); /* A */
-        ring_load(&hold_v, RING_V, before, &from.v, block_row(block[STAGES - 1], &from.v));
+        tile_rows next = source_take(&from.v, RING_V);
+        ring_load(&hold_v, RING_V, before, &next, block_row(block[STAGES - 1], &next));
         tile_qk(&s, &q, RING_K, stage);
+        soft_take(t);
         ring_land(&hold_v, RING_V, before);
         ring_wait(FLYING);
         ring_sync(); /* B */
-        ring_load(&hold_k, RING_K, stage, &from.k, block_row(block[STAGES], &from.k));
-        weights_of(p, w, block[0], raw, factor, &s, t, o, &fade, 0);
+        next = source_take(&from.k, RING_K);
+        ring_load(&hold_k, RING_K, stage, &next, block_row(block[STAGES], &next));
+        if (!TILE_ITEM || weights_ask(block[0], raw)) {
+            asked = item_get(w);
+        }
+        weights_of(p, &asked, block[0], raw, factor, &s, t, o, &fade, 0);
+        soft_park(t);
         tile_p_of(&pp, &s);
         tile_pv(o, &pp, RING_V, stage);
         ring_land(&hold_k, RING_K, stage);
-        UNROLL for (int j = 0; j < STAGES; j++) {
-            block[j] = block[j + 1];
+        if (!TILE_ITEM || !it.some) {
+            asked = item_get(w);
+            it.end = range_end(p, &asked);
         }
-        block[STAGES] = block[STAGES] < 0 ? -1 : range_next(&it, p, w);
+        next_block(block, &it, p, &asked);
         before = stage;
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
     ring_wait(0);
+    soft_take(t);
 }
 
 #endif
