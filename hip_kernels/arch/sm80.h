@@ -149,7 +149,10 @@ DEV void ring_load(ring_hold *h, int what, int stage, const tile_rows *from, int
 DEV void ring_land(ring_hold *h, int what, int stage) {
     (void)h, (void)what, (void)stage;
 }
-/* The number is a constant of the instruction. */
+/* The number is a constant of the instruction: those that multistage.h and backward.h wait for. */
+#if ATTN_STAGES > 4
+#error "ring_wait knows at most 6 younger loads: ATTN_STAGES is 4 at most"
+#endif
 DEV void ring_wait(int younger) {
     switch (younger) {
     case 0: cp_async_wait(0); break;

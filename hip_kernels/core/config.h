@@ -1,8 +1,8 @@
 /* config.h: what the host defines for a compile, each with its meaning, and what follows from it.
 
    Who includes it: target.h. Who defines: lib/gpu_kernel.c, gpu_fwd.c and gpu_bwd.c for a plan,
-   tools/kernel_job.c by them for the standard list. All else (true sizes, strides, lengths, sink,
-   scales, output type, packing) is run-time and stands in params.h: a change of it compiles
+   tools/kernel_job.c by them for the standard list. All else (true sizes, strides, lengths, scale,
+   sink, output type, packing, splits) is run-time and stands in params.h: a change of it compiles
    nothing. */
 #ifndef ATTN_CONFIG_H
 #define ATTN_CONFIG_H

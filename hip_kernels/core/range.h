@@ -24,12 +24,22 @@ typedef u64 lane_bits;
 #endif
 
 typedef struct attn_range {
-    lane_bits some, full;
-    i32 base, end; /* block of lane 0; blocks in all */
+    lane_bits some, full; /* of the blocks base .. base + TILE_LANES - 1; some: not yet visited */
+    i32 base, end;        /* the block that lane 0 looks at; the number past the last block's */
 } attn_range;
 
-/* Rows i0..i1 of heads h0..h1 with keys k0..k1, all inclusive; `most` is the answer where nothing
-   else is known. */
+/* A block told, as range_next returns it: its number, doubled, plus 1 if all its pairs are visible;
+   -1: no block is left. */
+DEV i32 block_number(i32 told) {
+    return told >> 1;
+}
+DEV int block_is_full(i32 told) {
+    return told & 1;
+}
+
+/* Class (0 none, 1 part, 2 full) of rows i0..i1 of heads h0..h1 with keys k0..k1, all inclusive;
+   `most` is the answer where nothing else is known. Nobody sees a box without keys, k1 < k0, for
+   which intervals mean nothing; range_look asks for none, since it looks at blocks below `end`. */
 DEV int range_box(const attn_params *p, const attn_item *w, i32 h0, i32 h1, i32 i0, i32 i1, i32 k0,
                   i32 k1, int most) {
     int class_ = most;
@@ -111,7 +121,7 @@ DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
     range_look(it, p, w);
 }
 
-/* The next block, doubled, plus 1 if all of it is visible; -1 behind the last. */
+/* The next block, told as above. */
 DEV i32 range_next(attn_range *it, const attn_params *p, const attn_item *w) {
     while (!it->some) {
         if (it->end - it->base <= TILE_LANES) {

@@ -11,7 +11,7 @@
 /* 1: every step asks about its item; otherwise those that weights_ask says. */
 #define WEIGHTS_ASK (!SCORE_RAW || ATTN_HAS_DROPOUT)
 DEV int weights_ask(i32 block, int raw) {
-    return WEIGHTS_ASK || !(block & 1) || !raw;
+    return WEIGHTS_ASK || !block_is_full(block) || !raw;
 }
 
 /* s becomes p of a block as range_next has it; raw, factor: of score.h. o is faded as soon as may
@@ -19,9 +19,9 @@ DEV int weights_ask(i32 block, int raw) {
    late: m follows p (softmax_late). */
 DEV void weights_of(const attn_params *p, const attn_item *w, i32 block, int raw, float factor,
                     tile_s *s, attn_soft *t, tile_o *o, soft_fade *f, int late) {
-    const i32 k0 = (block >> 1) * ATTN_BN;
-    if (!(block & 1) || !raw) {
-        score_tile(p, w, k0, raw, !(block & 1), s);
+    const i32 k0 = block_number(block) * ATTN_BN;
+    if (!block_is_full(block) || !raw) {
+        score_tile(p, w, k0, raw, !block_is_full(block), s);
     }
     float sum[TILE_ROWS];
     if (!late) {

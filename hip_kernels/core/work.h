@@ -28,15 +28,16 @@ typedef struct attn_item {
 /* Rows of a block: of attn_bwd_dq.hip those of a step. */
 #define WORK_ROWS (ATTN_FUSED && !ATTN_KEY_ROWS ? ATTN_BN : ATTN_BM)
 
-/* Numbers of items. Where a group with few registers asks for them there are fewer than 2^31. */
+/* Numbers of items. Under sched/producer.h they have 32 bits, since the warps that ask for them
+   have few registers; lib/gpu_fwd.c takes that schedule where there are fewer than 2^31. */
 #if ATTN_PRODUCER
 typedef i32 work_number;
 #else
 typedef i64 work_number;
 #endif
 
-/* n / d, where `per` stands for d: 2^64 / d rounded up, 0 for 1. Exact where n d < 2^64: there are
-   fewer items than rows in memory. A division by what is not known takes many times as long. */
+/* n / d, where `per` stands for d: 2^64 / d rounded up, 0 for 1. Exact where n d < 2^64: a d of 31
+   bits allows 2^33 items. A division by what is not known takes many times as long. */
 DEV work_number quotient(work_number n, i32 d, u64 per) {
 #if ATTN_PRODUCER
     (void)per;

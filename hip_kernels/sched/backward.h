@@ -66,15 +66,14 @@ typedef struct step_hold {
     attn_stats stats[STATS_EACH];
 } step_hold;
 
-/* A step: its head; its block of rows, doubled, plus 1 if all of it is visible; -1 behind the last
-   one. */
+/* A step: its head; its block of rows, as range_next tells it. */
 typedef struct back_step {
     i32 h, block;
 } back_step;
 
 DEV i32 step_row(const attn_item *w, const back_step *step) {
     const i32 past = ATTN_KEY_ROWS ? w->seq.nq : w->k_end;
-    return step->block < 0 ? past : (step->block >> 1) * ATTN_BN;
+    return step->block < 0 ? past : block_number(step->block) * ATTN_BN;
 }
 
 DEV back_step step_next(attn_range *it, const attn_params *p, const attn_item *w) {
@@ -84,9 +83,9 @@ DEV back_step step_next(attn_range *it, const attn_params *p, const attn_item *w
 #if ATTN_KEY_ROWS
     s.h = w->hk * p->group;
     if (p->group > 1 && s.block >= 0) {
-        const i32 steps = range_steps(w), head = (s.block >> 1) / steps;
+        const i32 steps = range_steps(w), head = block_number(s.block) / steps;
         s.h += head;
-        s.block -= head * steps * 2;
+        s.block -= head * steps * 2; /* its number within the head */
     }
 #endif
     return s;
@@ -144,13 +143,13 @@ DEV void own_load(const attn_params *p, const attn_item *w, tile_q *own, tile_q 
 
 #if ATTN_FUSED
 DEV u64 step_part(const attn_params *p, const attn_item *w, const back_step *step) {
-    return dq_block(p, w, w->h, step->block >> 1);
+    return dq_block(p, w, w->h, block_number(step->block));
 }
 /* The warp waits for its turn to add to dq's part of the step. */
 DEV void step_turn(const attn_params *p, const attn_item *w, const back_step *step) {
 #if ATTN_ORDERED
-    const i32 steps = range_steps(w), n = (w->h - w->hk * p->group) * steps + (step->block >> 1);
-    order_wait(step_part(p, w, step), order_turn(p, w, n));
+    const i32 before = (w->h - w->hk * p->group) * range_steps(w); /* steps of other heads */
+    order_wait(step_part(p, w, step), order_turn(p, w, before + block_number(step->block)));
 #else
     (void)p, (void)w, (void)step;
 #endif
@@ -169,7 +168,7 @@ DEV void step_weigh(const attn_params *p, const attn_item *w, grad_rows *rows,
                     const back_step *step, int stage, tile_s *s, tile_s *dp) {
     const u32 stats = (u32)(STATS_AT + stage * STATS_BYTES);
 #if GRAD_TURNS
-    if (step->block & 1) {
+    if (block_is_full(step->block)) {
         tile_wait(1);
         tile_pin_s(s);
         grad_tile_p(p, stats, s);
@@ -184,7 +183,7 @@ DEV void step_weigh(const attn_params *p, const attn_item *w, grad_rows *rows,
     tile_pin_s(dp);
 #if GRAD_NEAR
     if (grad_near(p, w, s)) {
-        if (step->block & 1) {
+        if (block_is_full(step->block)) {
             grad_tile(p, w, rows, stats, step_row(w, step), 0, 1, s, dp);
         } else {
             grad_tile(p, w, rows, stats, step_row(w, step), 1, 1, s, dp);
@@ -192,7 +191,7 @@ DEV void step_weigh(const attn_params *p, const attn_item *w, grad_rows *rows,
         return;
     }
 #else
-    if (step->block & 1) {
+    if (block_is_full(step->block)) {
         grad_tile(p, w, rows, stats, step_row(w, step), 0, 0, s, dp);
         return;
     }

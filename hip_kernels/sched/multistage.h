@@ -30,11 +30,13 @@
 #include "core/weights.h"
 #include "sched/sources.h"
 
+/* FLYING: loads younger than the one that A or B awaits. It serves the wait before the first step,
+   too: in the order above Q is older than K 0, so where K 0 has landed Q has. */
 enum { STAGES = ATTN_STAGES, FLYING = 2 * ATTN_STAGES - 2 };
 
 /* First row of a block as range_next has it; behind the last block: past all rows. */
 DEV i32 block_row(i32 block, const tile_rows *from) {
-    return block < 0 ? from->rows : (block >> 1) * ATTN_BN;
+    return block < 0 ? from->rows : block_number(block) * ATTN_BN;
 }
 
 typedef struct tile_sources {
@@ -49,7 +51,7 @@ DEV tile_sources sources_of(const attn_params *p, const attn_item *w) {
     return from;
 }
 
-/* The loads before the first step but q's, which is under way; block: STAGES + 1 of them. */
+/* The loads before the first step but q's, which is under way; block: the first STAGES of them. */
 DEV void multistage_begin(const tile_sources *from, const i32 *block, const ring_hold *hold_q,
                           tile_q *q) {
     ring_hold hold;
