@@ -1,4 +1,5 @@
-/* target_gfx.c: AMD's chips: MI200 (gfx90a, one of its two dies) and MI300 (gfx942).
+/* target_gfx.c: AMD's chips: MI200 (gfx90a: a die of an MI250 or the one of an MI210; a die of an
+   MI250X has 110 CUs) and MI300 (gfx942).
 
    Who calls it: target.c. Rows of a wave: 32. LDS has K and V, stages times:
    stages * bn * (D + DV) * bytes; q lies in registers. Loads pass through registers, so a second

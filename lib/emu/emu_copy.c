@@ -1,7 +1,7 @@
 /* emu_copy.c: asynchronous copies from device to shared memory.
 
-   Who calls it: the models of cp.async and of loads to LDS. A copy is read when it is issued, since
-   no launch changes what it reads, and lands later:
+   Who calls it: ptx.c's model of cp.async. A copy is read when it is issued, since no launch
+   changes what it reads, and lands later:
 
        copy ... copy commit | copy commit | ... wait(1)
        '----- group 1 ----'   'group 2 '         group 1 has landed, group 2 may have

@@ -21,12 +21,12 @@ static const struct kind {
     const char *target; /* target.c's name of it */
     int chip;           /* ATTN_EMU's value */
     const attn__emu_family *family;
-    int units; /* SMs or CUs */
+    int units; /* SMs, where they are not those of the chip */
 } kinds[] = {
-    {"sm_80", 80, &attn__emu_ptx, 108},
+    {"sm_80", 80, &attn__emu_ptx, 0},
     {"sm_90a", 90, &attn__emu_ptx, 5}, /* of 132: a block has several items then */
-    {"gfx90a", 0x90a, &attn__emu_gcn, 110}, /* one of the two chips of an MI250X */
-    {"gfx942", 0x942, &attn__emu_gcn, 304},
+    {"gfx90a", 0x90a, &attn__emu_gcn, 0},
+    {"gfx942", 0x942, &attn__emu_gcn, 0},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -88,7 +88,7 @@ int attn__emu_target(const char *device, attn__target *target) {
     *target = *chip;
     target->compiler = "cc";
     target->emulated = k->chip;
-    target->units = k->units;
+    target->units = k->units ? k->units : chip->units;
     return ATTN_OK;
 }
 

@@ -163,6 +163,17 @@ void *attn__emu_shared(int thread, uint32_t at, uint32_t bytes, int write) {
 
 /* -- Accesses of lanes alone, gathered to those of a warp -------------------------------------- */
 
+/* An access in a word: address, width (1, 2, 4, 8 or 16 bytes), direction. */
+static uint32_t own_word(uint32_t at, uint32_t bytes, int write) {
+    return at << 6 | bytes << 1 | (write != 0);
+}
+static uint32_t own_at(uint32_t word) {
+    return word >> 6;
+}
+static int own_is(uint32_t word, uint32_t bytes, int write) {
+    return (word & 63) == own_word(0, bytes, write);
+}
+
 void *attn__emu_shared_own(uint32_t at, uint32_t bytes, int write) {
     emu_core *const c = attn__emu_here;
     emu_thread *const t = &c->thread[c->now];
@@ -176,23 +187,21 @@ void *attn__emu_shared_own(uint32_t at, uint32_t bytes, int write) {
         t->own = own;
         t->owns_room = room;
     }
-    t->own[t->owns++] = at * 64 + bytes * 2 + (write != 0);
+    t->own[t->owns++] = own_word(at, bytes, write);
     return data;
 }
 
-/* The k-th accesses of all lanes are one of the warp for each width and direction among them. */
-static void count_kth(const emu_thread *t, int lanes, int k) {
-    for (uint32_t what = 2; what < 34; what = what & 1 ? what / 2 * 4 : what + 1) {
-        uint32_t at[EMU_LANES];
-        int n = 0;
-        for (int i = 0; i < lanes; i++) {
-            const int is = k < t[i].owns && t[i].own[k] % 64 == what;
-            at[i] = is ? t[i].own[k] / 64 : (uint32_t)EMU_AWAY;
-            n += is;
-        }
-        if (n) {
-            attn__emu_banks(at, lanes, (int)what / 2, (int)what & 1);
-        }
+/* The k-th accesses of all lanes, of those that have this width and direction. */
+static void count_kth(const emu_thread *t, int lanes, int k, uint32_t bytes, int write) {
+    uint32_t at[EMU_LANES];
+    int n = 0;
+    for (int i = 0; i < lanes; i++) {
+        const int is = k < t[i].owns && own_is(t[i].own[k], bytes, write);
+        at[i] = is ? own_at(t[i].own[k]) : (uint32_t)EMU_AWAY;
+        n += is;
+    }
+    if (n) {
+        attn__emu_banks(at, lanes, (int)bytes, write);
     }
 }
 
@@ -203,8 +212,12 @@ void attn__emu_own_flush(emu_core *c, int warp) {
     for (int i = 0; i < lanes; i++) {
         most = t[i].owns > most ? t[i].owns : most;
     }
+    /* They are one access of the warp for each width and direction among them. */
     for (int k = 0; k < most; k++) {
-        count_kth(t, lanes, k);
+        for (uint32_t bytes = 1; bytes <= 16; bytes *= 2) {
+            count_kth(t, lanes, k, bytes, 0);
+            count_kth(t, lanes, k, bytes, 1);
+        }
     }
     for (int i = 0; most && i < lanes; i++) {
         t[i].owns = 0;

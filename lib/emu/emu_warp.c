@@ -274,7 +274,8 @@ static void start(emu_core *c, int first) {
 int attn__emu_block_run(emu_core *c) {
     emu_core *const before = attn__emu_here;
     attn__emu_here = c;
-    c->random = (c->options.seed + 1) * 0x9e3779b97f4a7c15ull ^ ((uint64_t)c->block + 1) << 20;
+    const uint64_t block = (uint64_t)c->block + 1;
+    c->random = ((c->options.seed + 1) * 0x9e3779b97f4a7c15ull) ^ (block << 20);
     c->random += !c->random;
     const int first = c->options.order == ORDER_DESCENDING ? c->launch->threads - 1 : 0;
     c->shift = __builtin_ctz((unsigned)c->launch->family->lanes);
