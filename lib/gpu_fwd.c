@@ -84,16 +84,27 @@ static void choose(const attn__problem *p, const attn__target *target, attn__gri
 }
 
 /* Heads whose K and V the second cache holds together go side by side. Where items differ in length
-   and there is much to do, blocks ask a counter for them: it costs a launch before. */
-enum { CACHED = 17 << 20, COUNTER = 256 };
+   and there is much to do, blocks ask a counter for them: it costs a launch before. Where a call
+   returns when its work has ended, that is, emulated, small calls shall have sections and a counter,
+   too. */
+enum { COUNTER = 256 };
+typedef struct order_limits {
+    int64_t cached; /* bytes */
+    double much;    /* operations */
+} order_limits;
+static order_limits limits_of(const attn_plan *plan) {
+    return plan->device->driver->event_new ? (order_limits){17 << 20, 2e11}
+                                           : (order_limits){1 << 17, 2e6};
+}
 static void choose_order(const attn_plan *plan, attn__grid *grid) {
     const attn__problem *const p = &plan->problem;
     const double work = 2.0 * (double)(p->B * p->H * p->NQ) * (double)(p->NK * (p->D + p->DV));
     const int64_t bytes = p->NK * (p->D + p->DV) * attn__type_bytes(p->q.type);
-    const int64_t near = CACHED / (bytes + 1) * (grid->pack > 1 ? 1 : p->H / p->HK);
+    const order_limits limits = limits_of(plan);
+    const int64_t near = limits.cached / (bytes + 1) * (grid->pack > 1 ? 1 : p->H / p->HK);
     const int differ = attn__has_mask(p->variant) || p->block_m > 0 || p->has_q_used ||
                        p->has_k_used || p->q_packed || p->k_packed;
-    if (grid->producer && differ && work > 2e11 && plan->device->driver->zero) {
+    if (grid->producer && differ && work > limits.much && plan->device->driver->zero) {
         grid->counter = COUNTER;
         grid->near = near < 1 ? 1 : near > 1024 ? 1024 : (int)near;
     }

@@ -5693,8 +5693,8 @@ const attn__kernel_file attn__kernel_files[] = {
 "                                                    columns those of the lane\n"
 "       int dq_row(int r), dq_col(int c, int pass)    as tile_row, tile_col\n"
 "\n"
-"   TILE_FULL       1: the tiles of backward leave nothing of shared memory; statistics are read where\n"
-"                   they lie\n"
+"   TILE_FULL       1: the tiles of backward leave nothing of shared memory, and the statistics of\n"
+"                   queries are read where they lie\n"
 "   TILE_FLIES      1, by arch/sm90_grad.h: tile_qk, tile_pv and tile_dq begin a product, whose\n"
 "                   operands and result stay untouched until\n"
 "\n"
@@ -8331,6 +8331,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 65;
 const char *const attn__kernel_sums[2] = {
-"4a953893687f8842c4dbf94cea90025df0847bc5c167b81f200335e1ac01a94a",
-"4edf9314fd1f8e64322d82c39c076d58ad1ef52247a7ff0c01d245e481fd814d",
+"ad4b2cce82104b0181835a76fbabd26e4c2a8eec77f220d7ce7750da192e9ab2",
+"e0b8ba8dd421067356e73ea1439b68c0f39240bab6e2dfbddf2d265a82013957",
 };

@@ -62,8 +62,8 @@
                                                     columns those of the lane
        int dq_row(int r), dq_col(int c, int pass)    as tile_row, tile_col
 
-   TILE_FULL       1: the tiles of backward leave nothing of shared memory; statistics are read where
-                   they lie
+   TILE_FULL       1: the tiles of backward leave nothing of shared memory, and the statistics of
+                   queries are read where they lie
    TILE_FLIES      1, by arch/sm90_grad.h: tile_qk, tile_pv and tile_dq begin a product, whose
                    operands and result stay untouched until
 
