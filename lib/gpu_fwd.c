@@ -15,8 +15,8 @@
 enum { FORWARD, COMBINE, CLEAR, SPANS };
 
 /* A split has so many steps of keys at least; heads are packed into so many rows at most, which are
-   counted in 32 bits; sequences with so many rows have a tile for plain attention, those with fewer
-   one for masks. */
+   counted in 32 bits; sequences with so many rows have a tile for plain attention and masks that
+   read nothing, those with fewer one for masks. */
 enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, PLAIN_ROWS = 2048 };
 
 /* -- How the work is cut ----------------------------------------------------------------------- */
@@ -27,10 +27,13 @@ static enum attn__tile_kind kind_of(const attn__problem *p, int64_t rows) {
     if (p->block_m > 0 || p->flags & ATTN_BATCH_INVARIANT) {
         return ATTN__TILE_ANY;
     }
-    if (attn__has_mask(p->variant)) {
-        return rows < PLAIN_ROWS ? ATTN__TILE_FEW : ATTN__TILE_ANY;
+    if (attn__has_mask(p->variant) && rows < PLAIN_ROWS) {
+        return ATTN__TILE_FEW;
     }
-    return attn__has_score(p->variant) || p->NQ < PLAIN_ROWS ? ATTN__TILE_ANY : ATTN__TILE_PLAIN;
+    int32_t word[ATTN__MAX_SYMBOLS];
+    const int plain = !attn__has_score(p->variant) && p->NQ >= PLAIN_ROWS &&
+                      attn__variant_words(&p->variant->graph, word) == 0;
+    return plain ? ATTN__TILE_PLAIN : ATTN__TILE_ANY;
 }
 
 /* Of what a plan wants, the tile: that of the producer schedule where the chip has it, unless the
