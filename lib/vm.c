@@ -205,6 +205,8 @@ static int build(writer *w, const int32_t *roots, int n_roots) {
         }
     }
     write_all(w, roots, n_roots);
+    const vm_code *const row = &vm->code[CODE_ROW];
+    vm->row_chain = row->n == 1 && row->step->kind == STEP_LANES ? row->step->to.at : -1;
     return !w->failed;
 }
 

@@ -2,6 +2,7 @@
 #include "vm_loops.h"
 
 #if defined(__x86_64__)
+#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 #if defined(__clang__)
@@ -14,6 +15,7 @@
 #define VM_NAME  "avx2"
 /* gcc leaves it out after a call with vectors; without it each later 128-bit instruction waits. */
 #define VM_LEAVE __builtin_ia32_vzeroupper()
+#define VM_ANY(x) (!_mm256_testz_si256((__m256i)(x), (__m256i)(x)))
 #define VL       8
 #include "vm_lanes.h"
 

@@ -2,6 +2,7 @@
 #include "vm_loops.h"
 
 #if defined(__x86_64__)
+#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 #if defined(__clang__)
@@ -15,6 +16,7 @@
 #define VM_NAME  "avx512"
 /* gcc leaves it out after a call with vectors; without it each later 128-bit instruction waits. */
 #define VM_LEAVE __builtin_ia32_vzeroupper()
+#define VM_ANY(x) (_mm512_test_epi32_mask((__m512i)(x), (__m512i)(x)) != 0)
 #define VL       16
 #include "vm_lanes.h"
 

@@ -33,4 +33,10 @@ const attn__lanes *attn__lanes_chosen(void) {
 #define VM_NAME  "base"
 #define VL       4
 #define VM_LEAVE (void)0
+#define VM_ANY(x) any_of(&(x))
+static inline int any_of(const void *vector) {
+    uint64_t x[2];
+    memcpy(x, vector, sizeof x);
+    return (x[0] | x[1]) != 0;
+}
 #include "vm_lanes.h"

@@ -53,6 +53,7 @@ struct attn__vm {
     vm_code code[CODES];
     vm_insn *insn;
     int n_insn, insn_room;
+    int row_chain; /* the instruction that all of a row's code begins at, or -1: there is more */
     attn__symbol *symbol;
     attn__val32 *slot; /* what slots hold at the start: the constants */
     int32_t n_slots, n_chunks, n_rows, n_diagonals;

@@ -2,9 +2,9 @@
    that move chunks, and their table.
 
    Who includes it: vm_base.c and the files for single instruction sets, each of which defines
-   VM_TABLE and VM_NAME, the table's symbol and name, VL, the lanes of a vector, and VM_LEAVE, what
-   is to be done after the last vector, and sets the compiler to its instructions. Every table gives
-   the same bits.
+   VM_TABLE and VM_NAME, the table's symbol and name, VL, the lanes of a vector, VM_ANY(x), whether
+   a bit of a vector is set, and VM_LEAVE, what is to be done after the last vector, and sets the
+   compiler to its instructions. Every table gives the same bits.
 
    A rule is one value's. LANES makes it a function of vectors: a loop over the lanes of one, which
    the compiler turns into vector instructions without a trip to memory. */
@@ -76,7 +76,7 @@ static void do_score(ARGS) {
     const float none = -__builtin_inff();
     a = get(st->s, 0) * st->by, b = get(st->s, 1) * st->by;
     c = get(st->s, 2) * st->by, d = get(st->s, 3) * st->by;
-    st->wild |= (a == none) | (b == none) | (c == none) | (d == none);
+    st->wild |= ~((a + b) + (c + d) > none); /* a sum may be so without: others look closer */
     NEXT;
 }
 
@@ -94,7 +94,6 @@ static int run_lanes(const vm_insn *chain, char *const base[VM_BASES], const flo
     const vf zero = {0};
     const vi no = {0};
     state st; /* its `save` is not cleared: this runs once per row */
-    int32_t wild[VL], any = 0;
     begin = begin / (VECTORS * VL) * (VECTORS * VL);
     st.wild = no;
     st.s = s ? s + begin : NULL;
@@ -114,12 +113,9 @@ static int run_lanes(const vm_insn *chain, char *const base[VM_BASES], const flo
         st.base[AT_DIAGONAL] += VECTORS * BYTES;
         st.s = s ? st.s + VECTORS * VL : NULL;
     }
-    memcpy(wild, &st.wild, sizeof wild);
-    for (int i = 0; i < VL; i++) {
-        any |= wild[i];
-    }
+    const int any = VM_ANY(st.wild);
     VM_LEAVE;
-    return any != 0;
+    return any;
 }
 
 /* -- Rules ------------------------------------------------------------------------------------- */
@@ -148,21 +144,18 @@ typedef int32_t T_i;
         return result;                                                                             \
     }
 
-/* The same with a slow side: the lanes in need, if there are any, are mended one by one. */
+/* The same with a slow side: the lanes in need, if there are any, are mended. */
 #define MENDED(name, R, A, far, fast, slow)                                                        \
     LANES(name##_fast, R, A, fast)                                                                 \
     LANES(name##_far, i, A, (far) ? -1 : 0)                                                        \
     INLINE vf name(vf x, vf y, vf z) {                                                             \
         vf result = name##_fast(x, y, z);                                                          \
         const vf need = name##_far(x, y, z);                                                       \
-        int32_t of[VL], any = 0;                                                                   \
-        memcpy(of, &need, sizeof of);                                                              \
-        for (int i = 0; i < VL; i++) {                                                             \
-            any |= of[i];                                                                          \
-        }                                                                                          \
-        if (any) {                                                                                 \
+        if (VM_ANY(need)) {                                                                        \
+            int32_t of[VL];                                                                        \
             T_##A xs[VL], ys[VL];                                                                  \
             T_##R out[VL];                                                                         \
+            memcpy(of, &need, sizeof of);                                                          \
             memcpy(xs, &x, sizeof xs), memcpy(ys, &y, sizeof ys);                                  \
             memcpy(out, &result, sizeof out);                                                      \
             for (int i = 0; i < VL; i++) {                                                         \

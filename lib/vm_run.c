@@ -130,9 +130,14 @@ void attn__vm_rows(const attn__vm *vm, void *scratch, int32_t i0, int32_t q0, in
 int attn__vm_row(const attn__vm *vm, void *scratch, int r, const float *s, float by, int begin,
                  int end, const void **out) {
     const vm_frame *const frame = vm_frame_of(scratch);
-    place_row(scratch, frame->i0 + r, frame->q0 + r);
+    int wild;
     place_diagonals(vm, scratch, frame->rows - 1 - r);
-    const int wild = run(vm, scratch, CODE_ROW, frame->n, s, by, begin, end);
+    if (vm->row_chain >= 0) { /* no slot is read */
+        wild = vm->lanes->run(vm->insn + vm->row_chain, frame->base, s, by, begin, end);
+    } else {
+        place_row(scratch, frame->i0 + r, frame->q0 + r);
+        wild = run(vm, scratch, CODE_ROW, frame->n, s, by, begin, end);
+    }
     for (int e = 0; e < vm->n_out; e++) {
         out[e] = vm_at(scratch, vm->out[e]);
     }

@@ -79,7 +79,7 @@ std::string prelude() {
            "DEV float quotient(float x, float scale, float by, float inverse) {\n"
            "    return x * scale / by;\n"
            "}\n"
-           "#define capped(x, scale, gain, cap, t) ((cap) * vm_tanh(t))\n"
+           "#define capped(x, scale, gain, cap, t) ((cap) * tanh_rule(t))\n"
            "DEV float rcp_fast(float x) { return float_of(bits_of(1 / x) + 1); }\n" // 1 ulp off
            "DEV u64 readable(const void *p) { return (u64)p; }\n"
            "DEV u32 load_u8(u64 at) { return *(const u8 *)at; }\n"
@@ -89,14 +89,16 @@ std::string prelude() {
            "DEV float float_of_f16(u32 x) {\n" // normal numbers and 0
            "    const u32 e = x >> 10 & 31, sign = (x & 0x8000) << 16;\n"
            "    return float_of(e ? sign | (e + 112) << 23 | (x & 1023) << 13 : sign);\n"
-           "}\n" +
+           "}\n"
+           "#define tanh_rule(x) (vm_tanh_far(x) ? vm_tanh(x) : vm_tanh_fast(x))\n" +
            quotients() + pair_and_box();
 }
 
 /* What near.h does in place of the rules, as the rules have it. */
 std::string as_rules(std::string text) {
     text = replaced(text, "fma_f32(", "apart(");
-    text = replaced(text, "tanh_any(", "vm_tanh(");
+    text = replaced(text, "tanh_any(", "tanh_rule(");
+    text = replaced(text, "tanh_near(", "tanh_rule(");
     text = replaced(text, "cap_any(", "capped(");
     return replaced(text, "div_scaled(", "quotient(");
 }
