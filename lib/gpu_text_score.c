@@ -11,14 +11,20 @@
 
    Only nodes on which the score depends continuously are touched: a product that is added to
    something is contracted with the sum, s = x scale above all; a quotient of s by a constant is a
-   product; tanh is core/near.h's. |q - k| as f32 is at->d without its sign. */
+   product; tanh is core/near.h's. |q - k| as f32 is at->d without its sign.
+
+   What all pairs of a head have in common (a slope) need not be computed for each:
+
+       #define ATTN_SCORE_HELD 1
+       DEV void attn_score_hold(const attn_params *p, const attn_pair *at, float *held)
+       near 3: at->held has them, and positions are near */
 #include "gpu_text_int.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAKEN = 3 };
+enum { TAKEN = 3, MOST_HELD = 2 };
 typedef struct score_text {
     attn__text *t;
     const attn_graph *g;
@@ -26,6 +32,9 @@ typedef struct score_text {
     uint8_t *uses;   /* 0, 1, 2: more than once; TAKEN: once, by a sum that it is part of */
     float reach;     /* of |s|, for tanh_near; 0: there is none */
     int near;
+    uint8_t *varies; /* of each node: it depends on the pair within its head */
+    int32_t held[MOST_HELD];
+    int n_held;
 } score_text;
 
 /* -- What nodes are ---------------------------------------------------------------------------- */
@@ -93,14 +102,14 @@ static int is_infinite(const score_text *c, int at) {
     }
 }
 
-/* |node| <= this * |s|; 0: not known. */
+/* node = this * s; 0: it is not. */
 static float gain_of(const score_text *c, int at) {
     const attn__node *const node = node_of(c, at);
     if (is_leaf(node, LEAF_s)) {
         return 1;
     }
     if (node->op == OP_neg && node->type == VT_F32) {
-        return gain_of(c, node->u.arg[0]);
+        return -gain_of(c, node->u.arg[0]);
     }
     if ((node->op != OP_mul && node->op != OP_div) || node->type != VT_F32) {
         return 0;
@@ -108,11 +117,20 @@ static float gain_of(const score_text *c, int at) {
     for (int j = 0; j < (node->op == OP_mul ? 2 : 1); j++) {
         const attn__node *const by = arg_of(c, at, 1 - j);
         if (is_number(by)) {
-            const float size = fabsf(by->u.value.f), gain = gain_of(c, node->u.arg[j]);
-            return node->op == OP_mul ? gain * size : gain / size;
+            const float number = by->u.value.f, gain = gain_of(c, node->u.arg[j]);
+            return node->op == OP_mul ? gain * number : gain / number;
         }
     }
     return 0;
+}
+
+static int is_held(const score_text *c, int at) {
+    for (int i = 0; i < c->n_held; i++) {
+        if (c->held[i] == at) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 /* -- A node's line ----------------------------------------------------------------------------- */
@@ -172,16 +190,45 @@ static void put_part_of_s(const score_text *c, int at) {
     put(c->t, ")");
 }
 
+/* The polynomial for tanh of gain * s is used where |s| is small. */
+static void bound_reach(score_text *c, float gain) {
+    const float reach = 0.349f / fabsf(gain); /* a bit less than NEAR_TANH */
+    c->reach = c->reach == 0 || reach < c->reach ? reach : c->reach;
+    c->near = 1;
+}
+
 static void put_tanh(score_text *c, int at) {
     const int arg = node_of(c, at)->u.arg[0];
     const float gain = gain_of(c, arg);
-    if (gain > 0) {
-        const float reach = 0.349f / gain; /* a bit less than NEAR_TANH */
-        c->reach = c->reach == 0 || reach < c->reach ? reach : c->reach;
+    if (gain != 0) {
+        bound_reach(c, gain);
         put(c->t, "near ? tanh_near(x%d) : ", arg);
-        c->near = 1;
     }
     put(c->t, "tanh_any(x%d)", arg);
+}
+
+/* A number times tanh of a number times s: which argument is the tanh; -1: it is something else. */
+static int capped(const score_text *c, int at) {
+    const attn__node *const node = node_of(c, at);
+    for (int j = 0; j < 2 && node->op == OP_mul && node->type == VT_F32 && c->smooth[at]; j++) {
+        const attn__node *const tanh = arg_of(c, at, j);
+        if (tanh->op == OP_tanh && is_number(arg_of(c, at, 1 - j)) &&
+            gain_of(c, tanh->u.arg[0]) != 0) {
+            return j;
+        }
+    }
+    return -1;
+}
+
+static void put_capped(score_text *c, int at, int j) {
+    const int t = arg_of(c, at, j)->u.arg[0], cap = node_of(c, at)->u.arg[1 - j];
+    const attn__node gain = {.type = VT_F32, .u.value.f = gain_of(c, t)};
+    bound_reach(c, gain.u.value.f);
+    put(c->t, "near ? cap_near(x, scale, ");
+    attn__put_constant(c->t, &gain);
+    put(c->t, ", x%d) : cap_any(x, scale, ", cap);
+    attn__put_constant(c->t, &gain);
+    put(c->t, ", x%d, x%d)", cap, t);
 }
 
 /* f32 of q - k or k - q, or of a size; 0: none of them, nothing is written. */
@@ -211,11 +258,20 @@ static int put_float(score_text *c, int at) {
 
 static void put_node(score_text *c, const int32_t *word, int at) {
     const attn__node *const node = node_of(c, at);
+    const int held = is_held(c, at);
+    if (held >= 0) {
+        put(c->t, "    float x%d = at->held[%d];\n    if (near < 3) {\n", at, held);
+        put(c->t, "        float held[%d];\n        attn_score_hold(p, at, held);\n", c->n_held);
+        put(c->t, "        x%d = held[%d];\n    }\n", at, held);
+        return;
+    }
     const size_t before = c->t->n;
-    const int j = contracted(c, at);
+    const int j = contracted(c, at), cap = capped(c, at);
     put(c->t, "    const float x%d = ", at);
     if (j >= 0) {
         put_sum(c, at, j);
+    } else if (cap >= 0) {
+        put_capped(c, at, cap);
     } else if (is_part_of_s(c, at)) {
         put_part_of_s(c, at);
     } else if (node->op == OP_tanh && c->smooth[at]) {
@@ -226,6 +282,58 @@ static void put_node(score_text *c, const int32_t *word, int at) {
         return;
     }
     put(c->t, ";\n");
+}
+
+/* -- What a head's pairs have in common -------------------------------------------------------- */
+
+/* f32 nodes that cost something and do not vary, whose users do; if they are few. */
+static void find_held(score_text *c, int root, const uint8_t *need) {
+    for (int i = 0; i <= root; i++) {
+        const attn__node *const node = node_of(c, i);
+        c->varies[i] = node->op == OP_leaf && (node->sym == LEAF_s || node->sym == LEAF_q ||
+                                               node->sym == LEAF_k || node->sym == LEAF_i);
+        for (int j = 0; attn__has_args(node) && j < node->n; j++) {
+            c->varies[i] |= c->varies[node->u.arg[j]];
+        }
+        for (int j = 0; need[i] && c->varies[i] && attn__has_args(node) && j < node->n; j++) {
+            const int a = node->u.arg[j];
+            const int costs = attn__has_args(node_of(c, a)) && node_of(c, a)->type == VT_F32;
+            const int is_new = !c->varies[a] && c->uses[a] != TAKEN && is_held(c, a) < 0;
+            if (costs && is_new && c->n_held <= MOST_HELD) {
+                if (c->n_held < MOST_HELD) {
+                    c->held[c->n_held] = a;
+                }
+                c->n_held++;
+            }
+        }
+    }
+    c->n_held = c->n_held > MOST_HELD ? 0 : c->n_held;
+}
+
+static void put_hold(score_text *c, const int32_t *word, int root, uint8_t *need) {
+    attn__need(c->g, &root, 1, need);
+    mark(c, root, need);
+    take(c, root, need);
+    find_held(c, root, need);
+    put(c->t, "#define ATTN_SCORE_HELD %d\n", c->n_held);
+    if (c->n_held == 0) {
+        return;
+    }
+    const int n_held = c->n_held;
+    attn__need(c->g, c->held, n_held, need);
+    put(c->t, "DEV void attn_score_hold(const attn_params *p, const attn_pair *at, float *held) {\n"
+              "    (void)p, (void)at;\n");
+    c->n_held = 0; /* here they are computed */
+    for (int i = 0; i <= root; i++) {
+        if (need[i] && c->uses[i] != TAKEN) {
+            put_node(c, word, i);
+        }
+    }
+    c->n_held = n_held;
+    for (int i = 0; i < n_held; i++) {
+        put(c->t, "    held[%d] = x%d;\n", i, (int)c->held[i]);
+    }
+    put(c->t, "}\n");
 }
 
 /* -- The functions ----------------------------------------------------------------------------- */
@@ -280,18 +388,35 @@ int attn__put_near(attn__text *t, const attn_graph *g, int at) {
     return 1;
 }
 
+/* Whatever s is: e^(hi - lo), 128 times, is far below f32's end. */
+static int is_bounded(const attn_graph *g, int root) {
+    attn__range *const range = attn__alloc(((size_t)root + 1) * sizeof *range, "a plan");
+    attn__box box;
+    if (!range) {
+        return 0;
+    }
+    attn__box_init(&box, NULL);
+    attn__ranges(g, root, &box, range);
+    const int is = range[root].hi - range[root].lo <= 80; /* NaN makes its row NaN in any case */
+    free(range);
+    return is;
+}
+
 int attn__put_score(attn__text *t, const attn_graph *g, const int32_t *word, int root,
                     uint8_t *need) {
-    uint8_t *const marks = attn__alloc(2 * (size_t)(root + 1), "a plan");
+    uint8_t *const marks = attn__alloc(3 * (size_t)(root + 1), "a plan");
     score_text c = {.t = t, .g = g, .smooth = marks, .uses = marks + root + 1};
+    c.varies = marks + 2 * (root + 1);
     if (!marks) {
         return ATTN_MEMORY;
     }
     put(t, "#include \"core/near.h\"\n");
+    put_hold(&c, word, root, need);
     put(t, "DEV float attn_score(const attn_params *p, const attn_pair *at, float x, float scale, "
            "int near) {\n");
     put_body(&c, word, root, need);
     put(t, "    return x%d;\n}\n", root);
+    put(t, "#define ATTN_SCORE_BOUNDED %d\n", is_bounded(g, root));
     put(t, "#define ATTN_SCORE_INFINITE %d\n#define ATTN_SCORE_NEAR %d\n", is_infinite(&c, root),
         c.near);
     if (c.reach > 0) {

@@ -70,6 +70,8 @@ std::string prelude() {
            "#include \"core/params.h\"\n"
            "#define DEV static inline __attribute__((unused))\n"
            "#define EIGHTFOLD\n"
+           "#define UNROLL\n"
+           "DEV u64 load_u64(u64 at) { return *(const u64 *)at; }\n"
            "DEV u32 bits_of(float x) { union { float f; u32 u; } v = {x}; return v.u; }\n"
            "DEV float float_of(u32 x) { union { u32 u; float f; } v = {x}; return v.f; }\n"
            "DEV float sqrt_f32(float x) { return __builtin_sqrtf(x); }\n"

@@ -62,29 +62,44 @@ DEV attn_fv fv_with(attn_fv a, float x) {
 }
 
 /* The same of elements i of a row, from the row's part of a table of core/spans.h: of all runs in
-   which some of them lie. `most` where i is long. */
-#define IV_RUNS 8
+   which some of them lie, read side by side; `most` where those are many. */
+#define IV_RUNS 3
+typedef struct attn_runs {
+    i32 first, last; /* no more than IV_RUNS */
+    int outside;     /* some elements are none of the row's: they are 0 */
+} attn_runs;
+DEV attn_runs iv_runs(attn_iv i, i64 extent) {
+    attn_runs r;
+    r.first = iv_most(i.lo, 0) / SPAN;
+    r.last = iv_least(i.hi, (i32)extent - 1) / SPAN;
+    r.outside = i.lo < 0 || i.hi >= extent;
+    return r;
+}
+DEV int iv_runs_few(attn_runs r) { return r.last >= r.first && r.last - r.first < IV_RUNS; }
+DEV u64 iv_run(u64 table, attn_runs r, int n) {
+    return load_u64(table + (u64)iv_least(r.first + n, r.last) * 8);
+}
 DEV attn_iv iv_span(u64 table, attn_iv i, i64 extent, attn_iv most) {
-    const i32 first = iv_most(i.lo, 0) / SPAN, last = iv_least(i.hi, (i32)extent - 1) / SPAN;
-    attn_iv r = i.lo < 0 || i.hi >= extent ? iv(0, 0) : iv_none();
-    if (last - first >= IV_RUNS) {
+    const attn_runs runs = iv_runs(i, extent);
+    attn_iv r = runs.outside ? iv(0, 0) : iv_none();
+    if (!iv_runs_few(runs)) {
         return most;
     }
-    for (i32 n = first; n <= last && i.hi >= 0; n++) {
-        const u64 at = table + (u64)n * 8;
-        r = iv_hull(r, iv((i32)load_u32(at), (i32)load_u32(at + 4)));
+    UNROLL for (int n = 0; n < IV_RUNS; n++) {
+        const u64 x = iv_run(table, runs, n);
+        r = iv_hull(r, iv((i32)x, (i32)(x >> 32)));
     }
     return r;
 }
 DEV attn_fv fv_span(u64 table, attn_iv i, i64 extent) {
-    const i32 first = iv_most(i.lo, 0) / SPAN, last = iv_least(i.hi, (i32)extent - 1) / SPAN;
-    attn_fv r = i.lo < 0 || i.hi >= extent ? fv(0, 0) : fv_none();
-    if (last - first >= IV_RUNS) {
+    const attn_runs runs = iv_runs(i, extent);
+    attn_fv r = runs.outside ? fv(0, 0) : fv_none();
+    if (!iv_runs_few(runs)) {
         return fv_all();
     }
-    for (i32 n = first; n <= last && i.hi >= 0; n++) {
-        const u64 at = table + (u64)n * 8;
-        r = fv_hull(r, fv(float_of(load_u32(at)), float_of(load_u32(at + 4))));
+    UNROLL for (int n = 0; n < IV_RUNS; n++) {
+        const u64 x = iv_run(table, runs, n);
+        r = fv_hull(r, fv(float_of((u32)x), float_of((u32)(x >> 32))));
     }
     return r;
 }

@@ -22,6 +22,18 @@ DEV float tanh_any(float x) {
     return vm_abs(x) <= NEAR_TANH ? close : far;
 }
 
+/* cap tanh(t), t = x scale gain, |t| <= NEAR_TANH: the same polynomial, of x itself, by x. */
+DEV float cap_near(float x, float scale, float gain, float cap) {
+    const float by = scale * gain, all = by * cap, k = by * by, z = x * x;
+    const float a = all * (k * -0x1.555394p-2f), b = all * (k * k * 0x1.106164p-3f);
+    const float c = all * (k * k * k * -0x1.929fdep-5f);
+    return x * fma_f32(z, fma_f32(z, fma_f32(z, c, b), a), all);
+}
+DEV float cap_any(float x, float scale, float gain, float cap, float t) {
+    const float far = cap * vm_tanh(t), close = cap_near(x, scale, gain, cap);
+    return vm_abs(t) <= NEAR_TANH ? close : far;
+}
+
 /* (x scale) / by, of which `inverse` is 1 / by rounded. */
 DEV float div_scaled(float x, float scale, float by, float inverse) {
     (void)by;

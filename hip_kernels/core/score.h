@@ -6,6 +6,10 @@
 
        DEV float attn_score(const attn_params *p, const attn_pair *at, float x, float scale,
                             int near)      of s = x scale; lib/gpu_text_score.c says what near is
+       DEV void attn_score_hold(const attn_params *p, const attn_pair *at, float *held)
+                                           what pairs of a head share; ATTN_SCORE_HELD numbers
+       ATTN_SCORE_BOUNDED                  1: scores differ by so little that none of their
+                                           exponentials overflows, whichever is m
        DEV int attn_mask(const attn_params *p, const attn_pair *at, float s)      1: visible
        ATTN_MASK_READS_S                   1: that depends on s
        DEV void attn_mask_ends(const attn_params *p, const attn_pair *at, i32 *first, i32 *last)
@@ -24,7 +28,8 @@
 /* The leaves but s, of one pair. */
 typedef struct attn_pair {
     i32 b, h, q, k, i, nq, nk, nh, hk, batch;
-    float d; /* q - k, of positions that are near */
+    float d;       /* q - k, of positions that are near */
+    float held[2]; /* of attn_score_hold */
 } attn_pair;
 
 /* Pairs of one batch entry: heads h0..h1, rows i0..i1 (q0..q1), keys k0..k1, all inclusive. */
@@ -34,6 +39,10 @@ typedef struct attn_box {
 
 #if ATTN_HAS_SCORE || ATTN_HAS_MASK
 #include "variant.h"
+#endif
+#ifndef ATTN_SCORE_HELD
+#define ATTN_SCORE_HELD    0
+#define ATTN_SCORE_BOUNDED 0
 #endif
 #ifndef ATTN_MASK_READS_S
 #define ATTN_MASK_READS_S 0
@@ -148,10 +157,26 @@ DEV attn_row score_lane_row(const attn_params *p, const attn_item *w, int r) {
     return score_row(p, w, (i32)forget((u32)(w->row0 + tile_row(r))));
 }
 
+/* What the pairs of an item have in common, computed once; only where rows are of one head. */
+typedef struct score_held {
+    float x[2];
+} score_held;
+#if ATTN_SCORE_HELD
+DEV void score_hold(const attn_params *p, const attn_item *w, score_held *held) {
+    const attn_row row = score_row(p, w, w->row0);
+    const attn_pair at = score_leaves(p, w, &row, 0);
+    attn_score_hold(p, &at, held->x);
+    UNROLL for (int i = 0; i < ATTN_SCORE_HELD; i++) {
+        held->x[i] = float_of(forget(bits_of(held->x[i])));
+    }
+}
+#endif
+
 #if SCORE_RAW
 /* Products become scores: products they stay if `raw` (score_is_raw), else they are scaled. */
-DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int raw, tile_s *s) {
-    (void)w, (void)k0;
+DEV void score_products(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
+                        int raw, tile_s *s) {
+    (void)w, (void)held, (void)k0;
     UNROLL for (int r = 0; r < TILE_ROWS && !raw; r++) {
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
             s->x[r][c] *= p->scale;
@@ -199,11 +224,11 @@ DEV int score_near(const attn_params *p, const attn_item *w, i32 k0, const tile_
 }
 #endif
 
-/* near: a product is not -inf, or its score is not finite then. alike: the rows are of one head and
-   follow one another; so of what two rows have alike (a head's slope, its product with a distance)
+/* near: a product is not -inf, or its score is not finite then; 3: held is there. alike: the rows
+   are of one head and follow one another; so of what two rows have alike (a head's slope, its product with a distance)
    one is computed. */
-DEV void score_pairs(const attn_params *p, const attn_item *w, i32 k0, int near, int alike,
-                     tile_s *s) {
+DEV void score_pairs(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
+                     int near, int alike, tile_s *s) {
     const attn_row first = score_lane_row(p, w, 0);
     const i32 from = w->seq.q0 - ((i32)p->k0 + k0 + tile_col(0));
     const float from_first = (float)(from + first.i);
@@ -218,6 +243,10 @@ DEV void score_pairs(const attn_params *p, const attn_item *w, i32 k0, int near,
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
             const int right = tile_col(c) - tile_col(0);
             attn_pair at = score_leaves(p, w, &row, k0 + tile_col(c));
+            if (near > 1) {
+                at.held[0] = held->x[0];
+                at.held[1] = held->x[1];
+            }
             at.d = alike ? from_first + (float)(down - right) : from_row - (float)right;
             const float x = s->x[r][c], y = attn_score(p, &at, x, scale, near);
             const int lost = !near && !ATTN_SCORE_INFINITE && x * scale == MINUS_INF;
@@ -225,23 +254,25 @@ DEV void score_pairs(const attn_params *p, const attn_item *w, i32 k0, int near,
         }
     }
 }
-DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int raw, tile_s *s) {
-    (void)raw;
+DEV void score_products(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
+                        int raw, tile_s *s) {
+    (void)raw, (void)held;
 #if SCORE_NEAR
     if (score_near(p, w, k0, s)) {
         if (SCORE_ALIKE && p->pack == 1) {
-            score_pairs(p, w, k0, 1, 1, s);
+            score_pairs(p, w, held, k0, held ? 3 : 1, 1, s);
         } else {
-            score_pairs(p, w, k0, 1, 0, s);
+            score_pairs(p, w, held, k0, 1, 0, s);
         }
         return;
     }
 #endif
-    score_pairs(p, w, k0, 0, 0, s);
+    score_pairs(p, w, held, k0, 0, 0, s);
 }
 #else
-DEV void score_products(const attn_params *p, const attn_item *w, i32 k0, int raw, tile_s *s) {
-    (void)raw;
+DEV void score_products(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
+                        int raw, tile_s *s) {
+    (void)raw, (void)held;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const attn_row row = score_lane_row(p, w, r);
         const float scale = score_scale(p, w, &row, k0);
@@ -291,7 +322,8 @@ DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scal
         ends[r] = score_ends(p, w, &row[r], k0 + tile_col(0));
     }
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-        const i32 right = tile_col(c) - tile_col(0), k = k0 + tile_col(c);
+        const i32 right = tile_col(c) - tile_col(0);
+        const i32 k = (i32)forget((u32)k0) + tile_col(c); /* where it is used: registers are few */
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             const float x = s->x[r][c];
             const int low = !ATTN_MASK_FIRST || right >= ends[r].first;
@@ -301,9 +333,11 @@ DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scal
     }
 }
 
-/* Products of a step become scores in place; raw: of score_is_raw; check: masks are asked. */
-DEV void score_tile(const attn_params *p, const attn_item *w, i32 k0, int raw, int check,
-                    tile_s *s) {
+/* Products of a step become scores in place; held: of score_hold, or NULL; raw: of score_is_raw;
+   check: masks are asked. */
+DEV void score_tile(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
+                    int raw, int check, tile_s *s) {
+    (void)held;
 #if ATTN_HAS_SCORE && ATTN_MASK_READS_S
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const attn_row row = score_lane_row(p, w, r);
@@ -313,7 +347,7 @@ DEV void score_tile(const attn_params *p, const attn_item *w, i32 k0, int raw, i
         }
     }
 #else
-    score_products(p, w, k0, raw, s);
+    score_products(p, w, held, k0, raw, s);
     if (check) {
         score_mask(p, w, k0, raw ? p->scale : 1.0f, s);
     }

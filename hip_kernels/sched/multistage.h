@@ -171,7 +171,7 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
         if (!TILE_ITEM || weights_ask(block[0], raw)) {
             asked = item_get(w);
         }
-        weights_of(p, &asked, block[0], raw, factor, &s, t, o, &fade, 0);
+        weights_of(p, &asked, 0, block[0], raw, factor, &s, t, o, &fade, 0);
         soft_park(t);
         tile_p_of(&pp, &s);
         tile_pv(o, &pp, RING_V, stage);
