@@ -5217,8 +5217,8 @@ const attn__kernel_file attn__kernel_files[] = {
 "#endif\n"
 "\n"
 "/* near: a product is not -inf, or its score is not finite then; 3: held is there. alike: the rows\n"
-"   are of one head and follow one another; so of what two rows have alike (a head's slope, its product with a distance)\n"
-"   one is computed. */\n"
+"   are of one head and follow one another; so of what two rows have alike (a head's slope, its\n"
+"   product with a distance) one is computed. */\n"
 "DEV void score_pairs(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,\n"
 "                     int near, int alike, tile_s *s) {\n"
 "    const attn_row first = score_lane_row(p, w, 0);\n"
@@ -8411,6 +8411,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 65;
 const char *const attn__kernel_sums[2] = {
-"84685b219a98b9f280f77b00460c5e8168a9fa1580ca4340a8ca3f90531d76c3",
-"968c6120b42eabed6b418449b33f26302a612162975ac9566e043a1623977a3d",
+"2fbb72a767e4214b59d2df19e1b7a0519692fef1c7ed71fc59b873496ff4c330",
+"9183d6f086253aefcd946678f9a352a75a5cd6fa5fab6fbb06a62a233a1c40c3",
 };

@@ -225,8 +225,8 @@ DEV int score_near(const attn_params *p, const attn_item *w, i32 k0, const tile_
 #endif
 
 /* near: a product is not -inf, or its score is not finite then; 3: held is there. alike: the rows
-   are of one head and follow one another; so of what two rows have alike (a head's slope, its product with a distance)
-   one is computed. */
+   are of one head and follow one another; so of what two rows have alike (a head's slope, its
+   product with a distance) one is computed. */
 DEV void score_pairs(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
                      int near, int alike, tile_s *s) {
     const attn_row first = score_lane_row(p, w, 0);
