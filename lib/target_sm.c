@@ -10,10 +10,10 @@ static const attn__tile_row sm80_tiles[] = {
     {4, 64, {64, 32, 4, 2}},  {4, 128, {64, 32, 4, 2}},  {4, 256, {64, 16, 4, 1}},
 };
 /* Measured on an H200 (bf16, 16,384 tokens, hidden 2048), TFLOP/s at 1024 and 4096 keys, full, then
-   causal; of what does not spill in both:
-       D 64    128x64 4 warps, 2 stages   240 291   146 248      64x128 4 warps   245 287   132 223
-       D 128   64x128 4 warps             265 322   176 281      128x128 8 warps  256 311   178 264
-       D 256   64x64 4 warps              268 314   198 278      128x32 8 warps   219 247  -   - */
+   causal (docs/schedules.md has the others):
+       D 64    128x128   283 318   208 276      128x64    273 304   205 272
+       D 128   128x64    341 375   244 309      64x128    306 350   232 315
+       D 256   64x64     302 333   241 292      128x64 of 8 warps   284 313   208 262 */
 static const attn__tile_row sm90_tiles[] = {
     {2, 64, {128, 128, 4, 1}}, {2, 128, {128, 64, 4, 1}}, {2, 256, {64, 64, 4, 1}},
     {4, 64, {64, 32, 4, 2}},  {4, 128, {64, 32, 4, 2}},  {4, 256, {64, 16, 4, 1}},
