@@ -88,8 +88,7 @@ static void choose(const attn__problem *p, const attn__target *target, attn__gri
 
 /* Heads whose K and V the second cache holds together go side by side. Where items differ in length
    and there is much to do, blocks ask a counter for them: it costs a launch before. Where a call
-   returns when its work has ended, that is, emulated, small calls shall have sections and a counter,
-   too. */
+   returns when its work has ended, that is, emulated, small calls have sections and a counter. */
 enum { COUNTER = 256 };
 typedef struct order_limits {
     int64_t cached; /* bytes */

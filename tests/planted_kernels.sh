@@ -75,6 +75,7 @@ producer=(
     'dtype=bf16 H=2 NQ=150 NK=500 D=128 seed=2 variant="@causal"'
     'dtype=f16 H=2 NQ=140 NK=600 D=24 seed=4 lk=odd lo=odd'
     'dtype=bf16 B=3 H=2 D=40 seed=5 packed=both qlens=5,70,0 klens=9,330,64 spare=20 ends=nan'
+    'dtype=f16 B=3 H=6 HK=3 NQ=300 NK=300 D=64 variant="@causal"' # a counter, sections of heads
 )
 set=cases # the list that is judged by
 
@@ -266,6 +267,8 @@ prod fade-early sched/producer.h \
 prod free-early sched/producer.h 's/tile_wait(1);/ring_free(RING_V, \&at->v); tile_wait(1);/'
 prod late-p core/softmax.h 's/s->x\[r\]\[c\] \*= f->by\[r\];//'
 prod late-m core/softmax.h 's/m : m + (float)above/m : m + (float)above + 1/;s/f->by\[r\] = exp2_fast(m - t->m\[r\]);/f->by[r] = exp2_fast((float)-above);/'
+prod counter sched/producer.h 's/return grid + atomic/return grid + 1 + atomic/'
+prod section core/work.h 's/first = section \* p->near/first = section/'
 prod v-of-next sched/producer.h 's/load_v(l, p, block, 2)/load_v(l, p, next, 2)/'
 
 echo "$caught passed, $missed failed"
