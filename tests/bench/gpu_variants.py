@@ -93,6 +93,7 @@ class Case:
         blocks = create_block_mask(mask, self.B if document else None, None, self.S, self.S,
                                    device="cuda")
         mod = score(self.H) if score else None
+        torch.compiler.reset()  # a function is compiled for few variants only
         compiled = torch.compile(flex_attention, dynamic=False)
         return Peer(x, lambda q, k, v: compiled(q, k, v, score_mod=mod, block_mask=blocks), False)
 
