@@ -17,7 +17,15 @@
                   +--------------------------------------------+
 
    tile_row and tile_col are the same for scores and output, but for tile_out. A chip that computes
-   the transposed product (keys x rows) shows it through the same names.
+   the transposed product (keys x rows) shows it through the same names. Of the warp's rows and of
+   the columns (ATTN_SPLIT 1) lane l has, n, m, j any:
+
+       sm_80, sm_90a       columns  8 n + 2 t    8 n + 2 t + 1       l = 4 g + t
+            row 16 m + g            x[2m][2n]    x[2m][2n + 1]       one 16 x 8 result of mma
+            row 16 m + g + 8        x[2m+1][2n]  x[2m+1][2n + 1]
+
+       gfx90a, gfx942      columns  8 j + 4 g ..... 8 j + 4 g + 3    l = 32 g + i
+            row 32 r + i            x[r][4j] ...... x[r][4j + 3]     of a 32 x 32 result, turned
 
        TILE_LANES     lanes of a warp                               (target.h)
        TILE_ROWS      rows of the block's tile that a lane holds
@@ -38,6 +46,32 @@
        void tile_p_of(tile_p *p, const tile_s *s)                      rounds and arranges
        void tile_pv(tile_o *o, const tile_p *p, int what, int stage)   o += p . v of the stage
        what: RING_K in tile_qk, RING_V in tile_pv; in backward, where D is DV, either in both
+
+       tile_qk           d               d                   key
+                    +---------+     +---------+         +-----------+
+              row   | q       |     | k       | key     | s       * | row    s begins at 0
+                    +---------+     +---------+         +-----------+
+
+       tile_pv          key            column              column
+                    +---------+     +---------+         +-----------+
+              row   | p       |     | v       | key     | o +=    * | row
+                    +---------+     +---------+         +-----------+
+
+       One instruction, a times b:  sm_80            sm_90a              gfx90a, gfx942 (turned)
+            tile_qk  a              q 16 rows x 16   q 64 rows x 16      k 32 keys x 8
+                     b              k 8 keys x 16    k ATTN_BN keys x 16 q 32 rows x 8
+            tile_pv  a              p 16 rows x 16   p 64 rows x 16      v 32 columns x 8 keys
+                     b              v 8 columns      v ATTN_DV columns   p 32 rows x 8 keys
+       Backward by wgmma has these shapes, too (arch/sm90_grad.h); f32: 16 x 8 x 8, three times, of
+       tf32 (sm_80), and 32 x 32 x 2 (gfx).
+
+       tile_p_of: p needs no other lane's numbers. 16 bits, two numbers a word (f32: p is x):
+
+            sm    x[2m][4k], [4k+1]      a[m][k][0]  | a[m][k][2]    x[2m][4k+2], [4k+3]
+                  x[2m+1][4k], [4k+1]    a[m][k][1]  | a[m][k][3]    x[2m+1][4k+2], [4k+3]
+                        keys 16 k + 2 t, + 1         |     keys 16 k + 8 + 2 t, + 1
+            gfx   x[r][4j], [4j+1], [4j+2], [4j+3]   w[r][2j], w[r][2j+1]   keys 8 j + 4 g, .. + 3
+
        TILE_CHAINS    sums of a row's p that a lane keeps, 1 where registers are few, or 2
        TILE_P_SCALE   p, at most 2^8 (softmax.h), is multiplied by this power of two before it is
                       rounded (1, or 2^k on chips that flush 16-bit subnormals); core/ multiplies
@@ -46,12 +80,29 @@
 
        TILE_DOWN(r)   tile_row(r) less tile_row(0), if it is a constant
        TILE_TURNS     1: void tile_turn(u32 w[4]): of four chunks of 8 columns, 16 bits each, the
-                      lanes of a row have a word each, in order; then a whole chunk each, in order
+                      lanes of a row have a word each, in order; then a whole chunk each, in order.
+                      a.n is word n of chunk a:
 
-   -- Backward whose blocks of keys give their parts of dq (ATTN_FUSED) -------------------------
-   ATTN_SPLIT warps have the same rows; each has every ATTN_SPLIT-th 16 columns of them, of scores
-   and of sums. p and g go through shared memory: to the warps that sum other columns, and to the
-   product that sums over keys:
+                        lane of the row    0    1    2    3              0    1    2    3
+                            w[0]          0.0  0.1  0.2  0.3            0.0  1.0  2.0  3.0
+                            w[1]          1.0  1.1  1.2  1.3     ->     0.1  1.1  2.1  3.1
+                            w[2]          2.0  2.1  2.2  2.3            0.2  1.2  2.2  3.2
+                            w[3]          3.0  3.1  3.2  3.3            0.3  1.3  2.3  3.3
+
+   -- Backward whose blocks of keys give their parts of dq (ATTN_FUSED: sm_80, sm_90a) ----------
+   ATTN_SPLIT warps have the same rows; each has every ATTN_SPLIT-th 16 columns of them (by wgmma
+   one of ATTN_SPLIT parts), of scores and of sums. p and g go through shared memory: to the warps
+   that sum other columns, and to the product that sums over keys. ATTN_SPLIT 2, warps A and B:
+
+               queries, 16 each                       queries
+            +----+----+----+----+                +---------------+
+       keys | A  | B  | A  | B  |  tile_share    |               |  tile_shared    p, g of all
+            |    |    |    |    | ------------>  | p, g, shared  | ------------->  queries, as an
+            +----+----+----+----+                |               |  (a warp's keys) operand
+              g and p, in registers              +---------------+
+                                                         | tile_dq: g read turned
+                                                         v
+            d (queries x columns of the pass)  =  g' (queries x keys) . own K (keys x columns)
 
        void tile_share(int what, const tile_p *p)   SHARE_P, SHARE_G: the warp's part
        void tile_shared(tile_p *p, int what)        all columns of its rows: after ring_sync, where
@@ -75,11 +126,21 @@
                            and group of 32 keys
        TILE_DROP_CALL(c)   0..TILE_DROP_CALLS: the call that serves column c, a constant
 
+            of 8 keys        0 1 | 2 3 | 4 5 | 6 7       and so of each 8 of the 32
+            call of dropout.h  0 |  1  |  2  |  3
+            sm: lane t has     t = 0, 1, 2, 3            1 call: number t
+            gfx: half g has  g = 0 ... | g = 1 ...       2 calls: 2 g of c % 4 = 0, 1; 2 g + 1
+
    -- Across lanes ------------------------------------------------------------------------------
        float row_max(float x), row_sum(float x)   over the lanes that share a row; same bits in each
        TILE_SHARE                      so many lanes share a row; 1: each does for all of them
        int row_lane(void)              0..TILE_SHARE: which of them this lane is
        float row_from(float x, int i)  x of the i-th of them
+
+            sm: lanes 4 g + t of row g     t:  0     1     2     3
+                                               '--+--'     '--+--'      with lane l ^ 1
+                                                  '-----+-----'         with lane l ^ 2
+            gfx: lanes i, 32 + i of row i      i .......... 32 + i      with lane l ^ 32
 
    -- The ring: tiles on their way from device memory to shared memory --------------------------
    Stage j of K and of V are places of their own, ATTN_STAGES of each; q has one, in backward two.
@@ -100,13 +161,35 @@
        what: RING_Q, RING_K, RING_V
        RING_HOLDS                    1: loads touch no shared memory before they land
 
-   One load makes its way like this; a chip with copies past the registers does nothing in land:
+   What ring_load brings, and where from there:
 
-       load ....(memory to registers).... land (registers to shared) wait sync | qk or pv
-       load ....(memory to shared).......                            wait sync | qk or pv
+          from: cols                    the place: ATTN_D or ATTN_DV
+         +----------+                  +----------+-----+
+         | row ..   |                  |          |     |      gfx: by way of ring_hold; tile_q_of
+         |          |    ------>       |          |  0  |           takes q from there
+         +----------+ from->rows       +----------+     |      sm_80: by cp.async
+           others'                     |       0        |      sm_90a, producer: by TMA
+                                       +----------------+
+
+   One load makes its way like this; a chip with copies past the registers does nothing in land, and
+   waits for some of its loads, the oldest:
+
+       load ....(memory to registers).... land (registers to shared) wait sync | qk or pv | sync
+       load ....(memory to shared).......                            wait sync | qk or pv | sync
+                                                                                 the place is free:
+       ring_wait(2)     load 1  load 2 | load 3  load 4    a thread's,                 its next load
+                        have landed    | may be under way  oldest first
+
+   arch/sm90.h, for sched/producer.h alone: who loads does not multiply. So instead of ring_sync, a
+   place has two barriers, full and free:
+
+       loads       ring_wait_free | boxes .... land: full |          ring_wait_free | boxes ...
+       multiplies                         ring_wait_full | qk or pv | ring_free
 
        ATTN_SHARED_BYTES   bytes of shared memory of a block
-       TILE_ITEM           1: an item stands there (core/item.h), from SHARED_ITEM on */
+       TILE_ITEM           1: an item stands there (core/item.h), from SHARED_ITEM on
+       TILE_PARKS          1: maxima and sums stand there during products, from SHARED_SOFT on, and
+                           where K and V begin, at SHARED_SOURCES (sched/multistage.h) */
 #ifndef ATTN_TILE_H
 #define ATTN_TILE_H
 
@@ -156,10 +239,48 @@ DEV int tile_out(int c) {
 #ifndef TILE_O_SCALE
 #define TILE_O_SCALE 1.0f
 #endif
-#if !defined(TILE_ROWS) || !defined(TILE_COLS) || !defined(TILE_P_SCALE) ||                       \
-    !defined(TILE_CHAINS) || !defined(TILE_DROP_CALLS) || !defined(TILE_DROP_CALL) ||             \
-    !defined(ATTN_SHARED_BYTES)
-#error "the arch header lacks a TILE_ name or ATTN_SHARED_BYTES"
+
+/* What the arch header lacks, by name: a macro by #error, a function by the compiler's own. */
+#ifndef TILE_ROWS
+#error "the arch header lacks TILE_ROWS"
 #endif
+#ifndef TILE_COLS
+#error "the arch header lacks TILE_COLS"
+#endif
+#ifndef TILE_CHAINS
+#error "the arch header lacks TILE_CHAINS"
+#endif
+#ifndef TILE_P_SCALE
+#error "the arch header lacks TILE_P_SCALE"
+#endif
+#ifndef TILE_DROP_CALLS
+#error "the arch header lacks TILE_DROP_CALLS"
+#endif
+#ifndef TILE_DROP_CALL
+#error "the arch header lacks TILE_DROP_CALL"
+#endif
+#ifndef ATTN_SHARED_BYTES
+#error "the arch header lacks ATTN_SHARED_BYTES"
+#endif
+#if !ATTN_PRODUCER && !defined(RING_HOLDS)
+#error "the arch header lacks RING_HOLDS"
+#endif
+enum {
+    TILE_HAS = sizeof(&tile_row) + sizeof(&tile_col) + sizeof(&tile_out) + sizeof(&row_max) +
+               sizeof(&row_sum) + sizeof(&row_lane) + sizeof(&row_from) + sizeof(&tile_qk) +
+               sizeof(&tile_p_of) + sizeof(&tile_pv) + sizeof(tile_s) + sizeof(tile_o) +
+               sizeof(tile_p),
+#if !ATTN_PRODUCER
+    TILE_HAS_RING = sizeof(tile_q) + sizeof(ring_hold) + sizeof(&ring_load) + sizeof(&ring_land) +
+                    sizeof(&ring_wait) + sizeof(&ring_sync) + sizeof(&tile_q_of),
+#endif
+#if ATTN_FUSED
+    TILE_HAS_DQ = sizeof(&tile_share) + sizeof(&tile_shared) + sizeof(&tile_dq) + sizeof(tile_d) +
+                  sizeof(&dq_row) + sizeof(&dq_col),
+#endif
+#if TILE_TURNS
+    TILE_HAS_TURN = sizeof(&tile_turn)
+#endif
+};
 
 #endif
