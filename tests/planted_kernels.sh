@@ -51,6 +51,11 @@ cases=(
     'dtype=f16 NQ=32 NK=6000 D=32 seed=11 inv=1 variant="k < 1 ? 10 : 0.1 * s"' # p below 2^-14
     'dtype=f16 NQ=40 NK=90 D=64 seed=12 variant="@softcap 50 ~ @alibi 1"'
     'dtype=f16 NQ=40 NK=90 D=64 seed=13 mul=30 variant="@softcap 50"'
+    'dtype=f16 H=2 NQ=65 NK=600 D=64 vs=block vmul=1000 seed=3 inv=1'
+    'dtype=f16 NQ=2 NK=8300 D=8 inv=1 seed=11' # more key blocks than lanes
+    'dtype=f16 H=2 NQ=3 NK=5 D=8 lk=huge'
+    'dtype=f16 NQ=16 NK=200 D=32 variant="k < 127"' # the last key of a block alone is masked
+    'dtype=f16 H=8 HK=2 NQ=1 NK=700 D=32 seed=16 sink=1 variant="k < 64 * (h + 1)"'
 )
 
 # Of backward, for faults that forward does not have.
@@ -164,6 +169,14 @@ plant full-past-the-end core/range.h 's/past <= w->k_end ? 2 : 1/past <= w->k_en
 plant second-ballot core/range.h 's/warp_ballot(class_ == 2)/warp_ballot(class_ >= 1)/'
 plant heads-swapped core/work.h 's/: (i32)quotient(head, p->group, p->per_group);/: head % p->HK;/'
 plant philox-round core/dropout.h 's/round < 7/round < 6/'
+plant unit-not-moved core/softmax.h 's/f->moved |= unit != .*//'
+plant first-v-scale core/score.h 's/p->v_scale_group, k);/p->v_scale_group, 0);/'
+plant range-of-half-a-warp core/range.h 's/it->base += TILE_LANES/it->base += 32/' emu:gfx942
+plant range-of-two-warps core/range.h 's/it->base += TILE_LANES/it->base += 2 * TILE_LANES/'
+plant offset-of-32-bits core/work.h 's/t->data + (u64)(b/t->data + (u32)(b/'
+plant class-without-last-key core/range.h 's/box.k1 = (i32)p->k0 + k1;/box.k1 = (i32)p->k0 + k1 - 1;/'
+plant class-of-one-head core/range.h 's/w->h + p->pack - 1/w->h/'
+plant sink-of-head-0 attn_combine.hip 's/sink_of(p, h)/sink_of(p, 0)/'
 
 # Of a chip's fragments. Rows past the end that are not zeroed are masked, and NaN in them is
 # what the careful loop undoes: no result shows them, and they are no fault here.

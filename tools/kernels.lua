@@ -63,9 +63,12 @@ for _, line in ipairs(lines_of 'tools/kernels.txt') do
 end
 
 local budget = {}
+local versions = {} -- of the compilers whose figures these are, by name
 do
     local file = io.open(BUDGET)
     for line in file and file:lines() or function() end do
+        local compiler, version = line:match '^# (%S+) is version (%S+)$'
+        if compiler then versions[compiler] = version end
         local name, rest = line:match '^(.*): (keys .*)$'
         if name then
             budget[name] = {}
@@ -235,12 +238,18 @@ local function figures(r)
 end
 
 -- What is worse than the budget; figures of another compiler than the budget's are not compared,
--- but for what must be 0.
+-- but for what must be 0. A figure that only one of the two has is as bad; without nvdisasm, which
+-- is said at the end, an sm_ target has no share of matrix products.
 local function worse(name, r, compiler)
     local b, found = budget[name], {}
     if not b then return {'not in ' .. BUDGET} end
     for _, figure in ipairs(FIGURES) do
         local have, may = r[figure], b[figure]
+        local unread = figure == 'matrix' and compiler == 'nvcc' and not nvdisasm
+        if (have == nil) ~= (may == nil) and not unread then
+            found[#found + 1] = ('%s is missing %s'):format(figure,
+                have and 'in ' .. BUDGET or 'here')
+        end
         local same = compiler == b.compiler or figure == 'spilled' or figure == 'scratch' or
             figure == 'conflicts'
         if have and may and same and
@@ -251,10 +260,31 @@ local function worse(name, r, compiler)
     return found
 end
 
+local function version_of(compiler)
+    local _, out = run('%s --version', compiler)
+    return out:match '%f[%w]V(%d[%d.]+)' or out:match 'version (%d[%d.]+)' or 'unknown'
+end
+
+-- Figures change with a compiler's version, so a line that fails can have that reason alone.
+local function say_version(compiler)
+    local now, then_ = version_of(compiler), versions[compiler]
+    if options.update then
+        versions[compiler] = now
+    elseif now ~= then_ then
+        print(('# %s is version %s; that of %s is %s'):format(compiler, now, BUDGET,
+            then_ or 'not told'))
+    end
+end
+
 local number, failed = 0, 0
+local told = {}
 for _, target in ipairs(TARGETS) do
     local compiler = SM[target] and (has 'nvcc' and 'nvcc') or clang and 'clang-' .. clang
     if SM[target] and not has 'nvcc' then compiler = nil end
+    if compiler and not told[compiler] then
+        say_version(compiler)
+        told[compiler] = true
+    end
     local before = number
     for _, line in ipairs(list) do
         local name = target .. ' ' .. line
@@ -305,6 +335,12 @@ if options.update then
     local file = assert(io.open(BUDGET, 'w'))
     file:write('# What the kernels of tools/kernels.txt may take, at most; of waves, matrix and\n',
         '# model, at least.\n# tools/kernels.lua --long --update writes it.\n')
+    local compilers = {}
+    for compiler in pairs(versions) do compilers[#compilers + 1] = compiler end
+    table.sort(compilers)
+    for _, compiler in ipairs(compilers) do
+        file:write('# ', compiler, ' is version ', versions[compiler], '\n')
+    end
     for _, name in ipairs(names) do file:write(name, ': ', budget[name].text, '\n') end
     file:close()
 end
