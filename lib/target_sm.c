@@ -23,19 +23,19 @@ static const attn__tile_row sm90_tiles[] = {
    stages times, rows of 64 columns each: (bm + stages * bn) * D * 2 bytes and as much again. Few:
    sequences of so few rows that a mask leaves more of smaller tiles. */
 static const attn__tile_row sm90_producer[] = {
-    {2, 64, {192, 128, 12, 3}},
+    {2, 64, {192, 128, 12, 4}},
     {2, 128, {128, 128, 8, 2}},
     {2, 192, {128, 96, 8, 2}},
     {2, 256, {128, 80, 8, 2}},
 };
 static const attn__tile_row sm90_few[] = {
-    {2, 64, {128, 128, 8, 3}},
+    {2, 64, {128, 128, 8, 4}},
     {2, 128, {128, 128, 8, 2}},
     {2, 192, {128, 96, 8, 2}},
     {2, 256, {128, 64, 8, 2}},
 };
 static const attn__tile_row sm90_plain[] = {
-    {2, 64, {192, 128, 12, 3}},
+    {2, 64, {192, 128, 12, 4}},
     {2, 128, {192, 80, 12, 2}},
     {2, 192, {128, 96, 8, 2}},
     {2, 256, {128, 80, 8, 2}},
