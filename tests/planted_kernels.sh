@@ -280,7 +280,8 @@ prod fade-early sched/producer.h \
     's/^\( *\)told = block_told/\1softmax_fade(o, \&fade); told = block_told/'
 prod free-early sched/producer.h 's/tile_wait(1);/ring_free(RING_V, \&at->v); tile_wait(1);/'
 prod late-p core/softmax.h 's/s->x\[r\]\[c\] \*= f->by\[r\];//'
-prod late-m core/softmax.h 's/m : m + (float)above/m : m + (float)above + 1/;s/f->by\[r\] = exp2_fast(m - t->m\[r\]);/f->by[r] = exp2_fast((float)-above);/'
+prod late-m core/softmax.h \
+    's/m : m + (float)above/m : m + (float)above + 1/;s/exp2_fast(m - t->m\[r\])/exp2_fast(-above)/'
 prod counter sched/producer.h 's/return grid + atomic/return grid + 1 + atomic/'
 prod section core/work.h 's/first = section \* p->near/first = section/'
 prod v-of-next sched/producer.h 's/load_v(l, p, block, 2)/load_v(l, p, next, 2)/'
