@@ -227,6 +227,40 @@ local function kernel(target, line)
     return best, out
 end
 
+-- -- Every tile that a plan may come to, by the host's compiler -----------------------------------
+
+local PASSES = {'', 'dq', 'dkdv', 'fused', 'producer'}
+local function tiles_of(target, jobs)
+    for _, type_ in ipairs {'f16', 'f32'} do
+        for _, d in ipairs {32, 64, 96, 128, 192, 256} do
+            for _, pass in ipairs(PASSES) do
+                local smaller, ok, job, defines = 0
+                repeat
+                    ok, job = run('%s/kernel_job %s %s %d %d 4096 %d %s/none %s', folder, target,
+                        type_, d, d, smaller, folder, pass)
+                    defines = job:match '^%d+ %d+ (.-)\n$'
+                    assert(ok or job == '', job)
+                    jobs[#jobs + 1] = ok and defines and ('-DATTN_EMU=%s %s %s'):format(
+                        EMULATED[target], defines, entry_of(defines)) or nil
+                    smaller = smaller + 1
+                until not ok or not defines
+            end
+        end
+    end
+end
+
+local function check_tiles()
+    local jobs = {}
+    for _, target in ipairs(TARGETS) do tiles_of(target, jobs) end
+    local file = assert(io.open(folder .. '/tiles', 'w'))
+    file:write(table.concat(jobs, '\n'), '\n')
+    file:close()
+    local _, out = run('cd %s/host && xargs -P "$(nproc)" -I{} sh -c ' ..
+        '"cc -std=c11 -pedantic-errors -fsyntax-only -I.. -I. -x c {} 2>&1 | grep -B 2 error" ' ..
+        '< %s/tiles', folder, folder)
+    return #jobs > 0 and out == '', #jobs, out
+end
+
 -- -- All ------------------------------------------------------------------------------------------
 
 local function figures(r)
@@ -278,6 +312,12 @@ end
 
 local number, failed = 0, 0
 local told = {}
+if options.only == '' then
+    local ok, count, out = check_tiles()
+    number, failed = 1, ok and 0 or 1
+    print(('%s 1 - %d tiles compile'):format(ok and 'ok' or 'not ok', count))
+    if not ok then print('# ' .. out:sub(1, 2000):gsub('\n', '\n# ')) end
+end
 for _, target in ipairs(TARGETS) do
     local compiler = SM[target] and (has 'nvcc' and 'nvcc') or clang and 'clang-' .. clang
     if SM[target] and not has 'nvcc' then compiler = nil end

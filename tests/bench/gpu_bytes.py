@@ -28,13 +28,13 @@ from gpu_attn import Attn, Gradient, Library
 from gpu_bench import time_of
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-DETERMINISTIC = 2
+BATCH_INVARIANT = 4 # backward in two passes apart
 DRAM = ["dram__bytes_read.sum", "dram__bytes_write.sum"]
 SM = ["l1tex__m_xbar2l1tex_read_bytes.sum", "l1tex__m_l1tex2xbar_write_bytes.sum"]
 
 # name: B, H, N, D, type, flags of backward
 LAUNCHES = {"D 64, fused": (64, 16, 1024, 64, torch.float16, 0),
-            "D 64, apart": (64, 16, 1024, 64, torch.float16, DETERMINISTIC),
+            "D 64, apart": (64, 16, 1024, 64, torch.float16, BATCH_INVARIANT),
             "D 128, fused": (8, 16, 4096, 128, torch.bfloat16, 0)}
 # name: 16 bits throughout, or f32 between; dropout
 MATH = {"MATH, f32 inside": (False, 0.0), "MATH, f16": (True, 0.0),
@@ -59,7 +59,7 @@ def formulas(name, kernel):
         return -(-N // M) * 2 * R
     lines = [("attn_fwd", R + passing(M), R + 4 * N, 4 * R + 4 * N)]
     before = 2 * R + 4 * N
-    if flags & DETERMINISTIC:
+    if flags & BATCH_INVARIANT:
         n = -(-N // APART)
         lines += [("attn_bwd_rows", before, 16 * N, before + 8 * N),
                   ("attn_bwd of queries", 2 * R + passing(APART) + 8 * N, 2 * R, 5 * R + 8 * N),
