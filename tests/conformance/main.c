@@ -1,7 +1,8 @@
 /* main.c: the conformance suite: one list and one random generator for every device.
 
        conformance [--device NAME] [--list] [--random N] [--seed S] [--case TEXT] [--long]
-                   [--only TEXT] [--part I/N] [--json FILE] [--cover] [--stop] [--help]
+                   [--only TEXT] [--part I/N] [--json FILE] [--cover] [--far] [--stop]
+                   [--help]
 
    Without --list, --random and --case it runs the list and 1,000 random cases. A failure is printed
    as a command that repeats it. docs/conformance.md tells the rules and the JSON.
@@ -23,7 +24,7 @@ typedef struct options {
     const char *device, *only, *part, *json, *one;
     long random, vary;
     uint64_t seed;
-    int list, many, cover, stop;
+    int list, many, cover, stop, far;
 } options;
 
 /* What a device said that it cannot do, by argument: "direction" for backward. */
@@ -193,9 +194,15 @@ static void run_random(tally *t) {
         char name[64];
         drawer_next(d, &p);
         if (done % each == 0) {
+            if (t->o->far) {
+                point_head(&p, done / each);
+            }
             shared = p;
         } else {
             point_share(&p, &shared);
+            if (t->o->far) {
+                point_far(&p, done / each, done % each);
+            }
         }
         snprintf(name, sizeof name, "random %llu/%ld", (unsigned long long)t->o->seed, i);
         done += t->o->cover || run_point(t, name, &p) || t->o->vary == 0;
@@ -217,6 +224,8 @@ static int help(void) {
         "--random  N cases drawn from --seed S (default 1); --cover: drawn and counted, not run\n"
         "--vary    each followed by M with other sizes, lengths, layouts and values, for which a\n"
         "          chip need not compile again\n"
+        "--far     of these some with heads of 128 and 192 columns, with more keys, or with\n"
+        "          elements past 2^31\n"
         "--long    the list and 20,000 random cases\n"
         "--part    of the list the cases number I, I + N, I + 2 N, ...\n"
         "--stop    at the first failure\n"
@@ -260,6 +269,7 @@ static int read_options(int argc, char **argv, options *o) {
                     : strcmp(a, "--long") == 0  ? (o->many = 1)
                     : strcmp(a, "--cover") == 0 ? (o->cover = 1)
                     : strcmp(a, "--stop") == 0  ? (o->stop = 1)
+                    : strcmp(a, "--far") == 0   ? (o->far = 1)
                                                 : 0;
         }
         if (!known) {

@@ -341,3 +341,36 @@ void point_share(point *q, const point *p) {
     memcpy(q->variant, p->variant, sizeof q->variant);
     memcpy(q->caps, p->caps, sizeof q->caps);
 }
+
+/* -- What classes that suit a processor leave out ---------------------------------------------- */
+
+void point_head(point *p, long number) {
+    if (number % 8 == 3) {
+        p->D = p->DV = 128;
+    } else if (number % 8 == 7) {
+        p->D = 192;
+        p->DV = 128;
+    }
+}
+
+static void lengthen(point *p) {
+    const int64_t keys = p->NK + 600;
+    const double pairs = (double)(p->B * p->H) * (double)(p->NQ * keys);
+    if (p->packed == PACKED_NONE && p->check == CHECK_VALUE &&
+        pairs * (double)(p->D + p->DV + 30) < 1e8) {
+        p->NK = keys;
+        p->tk += p->tk ? 600 : 0;
+    }
+}
+
+void point_far(point *p, long number, long member) {
+    int64_t *const of[] = {&p->lq, &p->lk, &p->lv, p->otype ? &p->lk : &p->lo};
+    if (p->dtype == 0) { /* f32: twice the memory */
+        return;
+    }
+    if (member % 2) {
+        lengthen(p);
+    } else {
+        *of[number % 4] = LAYOUT_HUGE;
+    }
+}

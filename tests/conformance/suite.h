@@ -190,6 +190,12 @@ void drawer_next(drawer *d, point *p);
 /* Gives q what a chip compiles for p: types, head sizes, variant, which features there are. Sizes,
    lengths, layouts, values stay its own. */
 void point_share(point *q, const point *p);
+/* For chips, whose kernels have cases that classes made for a processor leave out. Of 8 cases that
+   code is shared with, two get heads of 128 and 192 columns. Of those that share it, in 16 and 8
+   bits, every other one gets 600 keys more where that is not too much work; the rest a tensor with
+   elements past 2^31. */
+void point_head(point *p, long number);
+void point_far(point *p, long number, long member);
 /* Pairs of feature classes drawn so far and how many there are; triples likewise. */
 void drawer_cover(const drawer *d, long *pairs, long *all_pairs, long *triples);
 
