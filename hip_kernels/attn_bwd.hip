@@ -6,7 +6,7 @@
 
        item -> steps (range.h) -> sched/backward.h: products, p and g (grad.h), sums
                                                     |
-           rows finite: grad_out.h                  v         otherwise: careful_grad.h, once more  */
+           rows finite: grad_out.h                  v        otherwise: careful_grad.h, once more */
 #include "target.h"
 
 #include "core/params.h"
@@ -23,7 +23,7 @@
 
 EXPORT(attn_bwd_shared, BACKWARD_SHARED_BYTES);
 
-/* The block's number. Behind the loop its item is found once more, which takes no register in it. */
+/* The block's number. Behind the loop its item is found anew, which takes no register in it. */
 DEV i64 bwd_number(const attn_params *p) {
 #if ATTN_ORDERED
     (void)p;

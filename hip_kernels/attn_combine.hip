@@ -7,8 +7,9 @@
        top = max lse_s;   w_s = e^(lse_s - top);   o = sum (w_s / sum w_s) o_s
 
    An empty split (-inf) is not read, so that it changes no bit. An element that is not finite
-   counts whatever its weight: that may have become 0 by rounding alone. Weights sum to 1 before they
-   meet o_s, and no LSE is multiplied before it is subtracted: what is near f32's end stays finite. */
+   counts whatever its weight: that may have become 0 by rounding alone. Weights sum to 1 before
+   they meet o_s, and no LSE is multiplied before it is subtracted: what is near f32's end stays
+   finite. */
 #ifndef ATTN_WARPS
 #define ATTN_WARPS 4
 #endif

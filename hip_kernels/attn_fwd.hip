@@ -1,9 +1,9 @@
 /* attn_fwd.hip: attention forward.
 
-   Who launches it: lib/gpu_fwd.c: blocks of ATTN_THREADS threads with attn_fwd_shared bytes of shared
-   memory each. Under multistage a block has one item, and there are numbers 0 .. ceil(items / xcds)
-   * xcds - 1 of work.h, in as many launches as it takes; under producer there are as many blocks as
-   the chip runs at a time, and each takes items until there are no more.
+   Who launches it: lib/gpu_fwd.c: blocks of ATTN_THREADS threads with attn_fwd_shared bytes of
+   shared memory each. Under multistage a block has one item, and there are numbers 0 ..
+   ceil(items / xcds) * xcds - 1 of work.h, in as many launches as it takes; under producer there
+   are as many blocks as the chip runs at a time, and each takes items until there are no more.
 
        item (work.h) -> key blocks (range.h) -> schedule (sched/): load, q.k, score, softmax, p.v
                                                     |

@@ -15,8 +15,8 @@
 enum { FORWARD, COMBINE, CLEAR, SPANS };
 
 /* A split has so many steps of keys at least; heads are packed into so many rows at most, which are
-   counted in 32 bits; sequences with so many rows have a tile for plain attention and masks that
-   read nothing, those with fewer one for masks. */
+   counted in 32 bits; sequences with so many rows have a tile for plain attention, those with fewer
+   one for masks. */
 enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, PLAIN_ROWS = 2048 };
 
 /* -- How the work is cut ----------------------------------------------------------------------- */
@@ -27,13 +27,10 @@ static enum attn__tile_kind kind_of(const attn__problem *p, int64_t rows) {
     if (p->block_m > 0 || p->flags & ATTN_BATCH_INVARIANT) {
         return ATTN__TILE_ANY;
     }
-    if (attn__has_mask(p->variant) && rows < PLAIN_ROWS) {
-        return ATTN__TILE_FEW;
+    if (attn__has_mask(p->variant)) {
+        return rows < PLAIN_ROWS ? ATTN__TILE_FEW : ATTN__TILE_ANY;
     }
-    int32_t word[ATTN__MAX_SYMBOLS];
-    const int plain = !attn__has_score(p->variant) && p->NQ >= PLAIN_ROWS &&
-                      attn__variant_words(&p->variant->graph, word) == 0;
-    return plain ? ATTN__TILE_PLAIN : ATTN__TILE_ANY;
+    return attn__has_score(p->variant) || p->NQ < PLAIN_ROWS ? ATTN__TILE_ANY : ATTN__TILE_PLAIN;
 }
 
 /* Of what a plan wants, the tile: that of the producer schedule where the chip has it, unless the
@@ -103,7 +100,8 @@ static void choose_order(const attn_plan *plan, attn__grid *grid) {
     const double work = 2.0 * (double)(p->B * p->H * p->NQ) * (double)(p->NK * (p->D + p->DV));
     const int64_t bytes = p->NK * (p->D + p->DV) * attn__type_bytes(p->q.type);
     const order_limits limits = limits_of(plan);
-    const int64_t near = limits.cached / (bytes + 1) * (grid->pack > 1 ? 1 : p->H / p->HK);
+    const int64_t held = limits.cached / (bytes + 1) * (grid->pack > 1 ? 1 : p->H / p->HK);
+    const int64_t heads = p->B * p->H / grid->pack, near = held < heads ? held : heads;
     const int differ = attn__has_mask(p->variant) || p->block_m > 0 || p->has_q_used ||
                        p->has_k_used || p->q_packed || p->k_packed;
     if (grid->producer && differ && work > limits.much && plan->device->driver->zero) {

@@ -175,7 +175,8 @@ plant first-v-scale core/score.h 's/p->v_scale_group, k);/p->v_scale_group, 0);/
 plant range-of-half-a-warp core/range.h 's/it->base += TILE_LANES/it->base += 32/' emu:gfx942
 plant range-of-two-warps core/range.h 's/it->base += TILE_LANES/it->base += 2 * TILE_LANES/'
 plant offset-of-32-bits core/work.h 's/t->data + (u64)(b/t->data + (u32)(b/'
-plant class-without-last-key core/range.h 's/box.k1 = (i32)p->k0 + k1;/box.k1 = (i32)p->k0 + k1 - 1;/'
+plant class-without-last-key core/range.h \
+    's/box.k1 = (i32)p->k0 + k1;/box.k1 = (i32)p->k0 + k1 - 1;/'
 plant class-of-one-head core/range.h 's/w->h + p->pack - 1/w->h/'
 plant sink-of-head-0 attn_combine.hip 's/sink_of(p, h)/sink_of(p, 0)/'
 

@@ -37,7 +37,7 @@ files() {
 }
 each() { files "$@" | xargs -r -d '\n' "${command[@]}"; }
 
-c_files=('*.c' '*.h' '*.cc')
+c_files=('*.c' '*.h' '*.cc' '*.hip')
 code=("${c_files[@]}" '*.lua' '*.sh' '*.bzl' '*BUILD' '.ci/run')
 generated='lua/attn/cdef\.lua|lib/kernel_text\.c|docs/(ops|errors|variants)\.md'
 
@@ -62,7 +62,7 @@ command=(awk '
         }
         begin = 0
     }')
-each '*.c' '*.h' '*.lua' | rule 'functions have at most 60 lines'
+each '*.c' '*.h' '*.hip' '*.lua' | rule 'functions have at most 60 lines'
 
 # shellcheck disable=SC2016
 command=(awk '
@@ -98,6 +98,16 @@ command=(grep -nHwiE 'nvidia|cuda|rocm|hip|amd')
 chips='(target|gpu|jit)(_[a-z0-9]+)?|kernel_text|attn|emu/[a-z0-9_/]+'
 each 'lib/*.c' 'lib/*.h' | grep -vE "^lib/($chips)\.[ch]:" |
     rule 'vendors are named where chips are'
+
+# The same of kernels: core/ and sched/ know no chip (sched/producer.h says whose schedule it is).
+kernels=('hip_kernels/*.h' 'hip_kernels/*.hip')
+known='^hip_kernels/((arch|isa)/[a-z0-9_]+|target|core/config)\.h:'
+chip='__CUDA|__gfx|__HIP|__NV|__AMD|ATTN_CHIP|ATTN_EMU|ATTN_HAS_(CP_ASYNC|ADD_4|FLUSHING_MFMA|XCD)'
+command=(grep -nHiE "$chip|nvidia|cuda|rocm|amdgpu|\bamd\b")
+each "${kernels[@]}" | grep -vE "$known" | rule 'kernels know their chip in arch/, isa/, target.h alone'
+
+command=(grep -nHE '__builtin_|\b(__)?asm(__)?\b')
+each "${kernels[@]}" | grep -v '^hip_kernels/isa/' | rule 'builtins and assembly stand in isa/ alone'
 
 # What kernels may call, isa_... and shared_at being a file's own: a chip's and its model's alike.
 names() {

@@ -61,6 +61,9 @@ enum {
 #elif ATTN_BM == 128
 #define GROUP_LOADS()      regs_less(56)
 #define GROUP_MULTIPLIES() regs_more(224)
+#elif ATTN_DV <= 32
+#define GROUP_LOADS()      regs_less(56)
+#define GROUP_MULTIPLIES() regs_more(152)
 #else
 #define GROUP_LOADS()      regs_less(32)
 #define GROUP_MULTIPLIES() regs_more(160)

@@ -365,7 +365,7 @@ DEV float vm_to_mod(float r, float y) {
     X(log, F32, f, f, vm_log(a))                                                                   \
     X(log2, F32, f, f, vm_log2(a))                                                                 \
     Y(tanh, F32, f, f, vm_tanh_far(a), vm_tanh_fast(a), vm_tanh(a))                                \
-    X(sqrt, F32, f, f, sqrt_f32(a))                                                                   \
+    X(sqrt, F32, f, f, sqrt_f32(a))                                                                \
     Y(sin, F32, f, f, vm_sin_far(a), vm_sin_fast(a, 0), vm_sin_slow(a, 0))                         \
     Y(cos, F32, f, f, vm_sin_far(a), vm_sin_fast(a, 1), vm_sin_slow(a, 1))                         \
     X(floor, F32, f, f, vm_floor(a))                                                               \

@@ -12,8 +12,10 @@
    rounding, and o is left alone. Each row decides for itself, by its own scores. Where no row of
    the warp moved, the multiplication by 1 is skipped.
 
-   Under the producer schedule a row that has an m takes p by it first: m follows where their sum is
-   large (softmax_late), and then p, l and o by the same factor. So no maximum is awaited.
+   Under the producer schedule, of scores that are products or bounded, m is the maximum of the
+   first block that a row sees something of; then p are taken by it, and it follows where their sum
+   is large (softmax_late), and p, l and o by the same factor. So no maximum is awaited. A score's own
+   steps (ALiBi's from block to block) may be too large for that.
 
    v_scale is folded into p before p is rounded. f16 ends at 2^-24, so there o is counted in units,
    a power of two just above the block's v_scale, and p is multiplied by v_scale / unit, which is
@@ -29,6 +31,7 @@
 
 #define SOFTMAX_SLACK 8.0f
 #define SOFTMAX_LARGE 0x1p15f /* f16 ends at twice that */
+#define SOFTMAX_LATE (ATTN_PRODUCER && (SCORE_RAW || ATTN_SCORE_BOUNDED))
 #define SOFTMAX_UNITS (ATTN_HAS_SCALES && ATTN_TYPE == ATTN_F16)
 
 /* l: this lane's part of the sum. unit: what o is counted in; most: the largest of them so far. */
@@ -87,7 +90,8 @@ DEV void softmax_move(const tile_s *s, attn_soft *t, soft_fade *f, float factor)
     softmax_max(s, most);
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const float top = softmax_top(most[r], factor);
-        const int move = !(top <= t->m[r] + SOFTMAX_SLACK);
+        const int move = SOFTMAX_LATE ? t->m[r] == MINUS_INF && top != MINUS_INF
+                                      : !(top <= t->m[r] + SOFTMAX_SLACK);
         f->by[r] = move ? exp2_fast(t->m[r] - top) : 1.0f;
         t->m[r] = move ? top : t->m[r];
         t->l[r] *= f->by[r];
@@ -136,8 +140,8 @@ DEV int softmax_has(const attn_soft *t) {
     return !warp_any(none);
 }
 
-/* p are of an m that did not look at their scores: m of a row in which a lane's sum is large follows
-   now, so that its p are below 2^6; careful.h has a row whose p were not finite. */
+/* p are of an m that did not look at their scores: m of a row in which a lane's sum is large
+   follows now, so that its p are below 2^6; careful.h has a row whose p were not finite. */
 DEV void softmax_late(tile_s *s, attn_soft *t, soft_fade *f, const float *sum) {
     int large = 0;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {

@@ -16,23 +16,23 @@ DEV int weights_ask(i32 block, int raw) {
 
 /* s becomes p of a block as range_next has it; held, raw, factor: of score.h. o is faded as soon as
    may be; NULL: f tells by how much, later.
-   late: m follows p (softmax_late). */
+   known: all rows of the warp have an m that nothing moves but softmax_late. */
 DEV void weights_of(const attn_params *p, const attn_item *w, const score_held *held, i32 block,
                     int raw, float factor, tile_s *s, attn_soft *t, tile_o *o, soft_fade *f,
-                    int late) {
+                    int known) {
     const i32 k0 = block_number(block) * ATTN_BN;
     if (!block_is_full(block) || !raw) {
         score_tile(p, w, held, k0, raw, !block_is_full(block), s);
     }
     float sum[TILE_ROWS];
-    if (!late) {
+    if (!known) {
         softmax_move(s, t, f, factor);
     }
     if (o && !SOFTMAX_UNITS) {
         softmax_fade(o, f);
     }
     softmax_p(s, t, factor, sum);
-    if (late) {
+    if (SOFTMAX_LATE) {
         softmax_late(s, t, f, sum);
     }
 #if ATTN_HAS_DROPOUT

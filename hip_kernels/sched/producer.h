@@ -304,19 +304,17 @@ typedef struct producer_turns {
     int slot;
 } producer_turns;
 
-/* held, raw, factor: of score.h, computed once. late: m follows p; 1 where all rows of the warp have
-   an m and scores are products or bounded: a score's own steps (ALiBi's from block to block) may be
-   large. */
+/* held, raw, factor: of score.h, computed once. known: all rows of the warp have an m. */
 DEV void producer_weights(const attn_params *p, int slot, const score_held *held, i32 block,
                           int raw, float factor, tile_s *s, attn_soft *t, soft_fade *fade,
-                          int *late) {
+                          int *known) {
     attn_item w;
     if (weights_ask(block, raw)) {
         item_told(slot, &w);
     }
-    weights_of(p, &w, held, block, raw, factor, s, t, 0, fade, *late);
-    if (!*late) {
-        *late = (SCORE_RAW ? raw : ATTN_SCORE_BOUNDED) && softmax_has(t);
+    weights_of(p, &w, held, block, raw, factor, s, t, 0, fade, *known);
+    if (!*known) {
+        *known = SOFTMAX_LATE && softmax_has(t);
     }
 }
 
@@ -339,7 +337,7 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
     tile_s s;
     tile_p pp;
     soft_fade fade;
-    int late = 0;
+    int known = 0;
     score_held held = {{0, 0}};
 #if ATTN_SCORE_HELD
     attn_item w;
@@ -353,7 +351,7 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
     tile_pin_s(&s);
     ring_free(RING_K, &at->k);
     ring_next(&at->k, STAGES);
-    producer_weights(p, at->slot, &held, told >> 1, raw, factor, &s, t, &fade, &late);
+    producer_weights(p, at->slot, &held, told >> 1, raw, factor, &s, t, &fade, &known);
     tile_p_of(&pp, &s);
     ROLLED while (!(told & 1)) {
         ring_wait_full(RING_K, &at->k);
@@ -367,7 +365,7 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
         tile_pin_s(&s);
         ring_free(RING_K, &at->k);
         ring_next(&at->k, STAGES);
-        producer_weights(p, at->slot, &held, told >> 1, raw, factor, &s, t, &fade, &late);
+        producer_weights(p, at->slot, &held, told >> 1, raw, factor, &s, t, &fade, &known);
         tile_pin_s(&s);
         producer_hold(at, t);
         tile_wait(0);
