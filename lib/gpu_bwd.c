@@ -29,7 +29,7 @@ enum { ROWS, SINK, CLEAR, QUERIES, KEYS, VALUES, GRADS, FUSED, DQ };
 enum { SUM = 1, SUM_V = 2 }; /* of ATTN_SUMS: dq or dk, dv */
 /* Bytes that a thread of the fused kernel may spill: outside of the products, they cost less than a
    smaller step (docs/perf.md). */
-enum { FEW = 96 };
+enum { FEW = 64 };
 
 /* -- Plan -------------------------------------------------------------------------------------- */
 
@@ -86,6 +86,10 @@ static int compile(attn_plan *plan, attn__job *job, attn__kernel *k, int pass, i
                          attn__grad_least(job->target, compiled_size(p), is_fused, groups)};
     k->grid.tile = is_fused ? size.fused : size.tile;
     fit.many.tile = is_fused ? many.fused : many.tile;
+    if (groups && ((const attn__gpu_plan *)plan->state)->grads.uneven) {
+        attn__tile_smaller(&k->grid.tile, fit.least); /* adds pair by pair: half of a long text */
+        fit.many.tile = k->grid.tile;
+    }
     return attn__kernel_fit(plan, job, k, &fit);
 }
 

@@ -14,6 +14,7 @@
 
 #include "../hip_kernels/core/grads.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { EXACT_BYTES = 264 }; /* core/exact.h's */
@@ -41,6 +42,10 @@ static int is_alone(const attn__adjoint *a, const attn__site *site, const attn__
 
 static int plan_sites(attn__gpu_grads *to, const attn__adjoint *a, const attn__problem *p) {
     int sites[ATTN__MAX_SYMBOLS] = {0};
+    uint8_t *const need = attn__alloc((size_t)a->graph.n, "a plan");
+    if (!need) {
+        return ATTN_MEMORY;
+    }
     for (int i = 0; i < a->n_sites; i++) {
         sites[a->site[i].symbol]++;
     }
@@ -50,9 +55,11 @@ static int plan_sites(attn__gpu_grads *to, const attn__adjoint *a, const attn__p
             continue;
         }
         to->text.n_sites++;
+        to->uneven += !attn__site_is_even(a, &a->site[i], need);
         to->text.how[s] =
             sites[s] == 1 && is_alone(a, &a->site[i], p) ? GRAD_ALONE : GRAD_EXACT;
     }
+    free(need);
     return ATTN_OK;
 }
 

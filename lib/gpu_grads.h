@@ -11,6 +11,7 @@ typedef struct attn__gpu_grads {
     attn__text_grads text;
     int any;                          /* some are wanted, even if the score cannot move them */
     int words;                        /* of attn_params.word, the variant's and theirs */
+    int uneven;                       /* sites that are added to pair by pair */
     uint64_t bytes;                   /* of sums in the workspace */
     uint64_t at[ATTN__MAX_SYMBOLS];   /* a symbol's first byte there */
     int64_t count[ATTN__MAX_SYMBOLS]; /* its elements */

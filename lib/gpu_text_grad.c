@@ -4,7 +4,9 @@
    Who calls it: gpu_text.c.
 
        #define ATTN_GRAD_SUMS 1
-       DEV void attn_grads(...)     { ... sum[0] += on ? g * x12 : 0;           an even site
+       #define ATTN_GRADS_EVEN 0    1: all sites are even
+       DEV void attn_grads(...)     { ... sum[0] = on ? fma_f32(g, x12, sum[0]) : sum[0]; an even
+                                                                               one
                                       if (on && inside) exact_add(address, g * x17); }
        DEV void attn_grads_end(...) { ... exact_add(address, sum[0]); }
 
@@ -86,7 +88,8 @@ static void put_function(attn__text *t, const attn__adjoint *a, const int32_t *w
         if (even[i] && last) {
             put_add(t, site, word, grads, "sum[", sums);
         } else if (even[i]) {
-            put(t, "    sum[%d] += on ? g * x%d : 0;\n", sums, (int)site->d);
+            put(t, "    sum[%d] = on ? fma_f32(g, x%d, sum[%d]) : sum[%d];\n", sums, (int)site->d,
+                sums, sums);
         } else if (!last) {
             put_add(t, site, word, grads, "g * x", (int)site->d);
         }
@@ -98,13 +101,15 @@ static void put_function(attn__text *t, const attn__adjoint *a, const int32_t *w
 void attn__put_grads(attn__text *t, const attn__adjoint *a, const int32_t *word,
                      const attn__text_grads *grads, uint8_t *need) {
     uint8_t even[ATTN__MAX_SYMBOLS];
-    int sums = 0;
+    int sums = 0, others = 0;
     for (int i = 0; i < a->n_sites; i++) {
         even[i] = (uint8_t)(attn__site_is_even(a, &a->site[i], need) &&
                             grads->how[a->site[i].symbol] != GRAD_NONE);
         sums += even[i];
+        others += !even[i] && grads->how[a->site[i].symbol] != GRAD_NONE;
     }
     put(t, "#include \"core/exact.h\"\n#define ATTN_GRAD_SUMS %d\n", sums);
+    put(t, "#define ATTN_GRADS_EVEN %d\n", others == 0);
     put_function(t, a, word, grads, even, 0, need);
     put_function(t, a, word, grads, even, 1, need);
 }

@@ -68,6 +68,7 @@ backward=(
     'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=q'
     'dir=bwd dtype=f16 NQ=70 NK=70 D=32 seed=3 variant="@causal" plant=nan where=k'
     'dir=bwd dtype=f16 H=4 HK=2 NQ=70 NK=90 D=32 variant="s * t[h]" caps="t:f32:4:normal"'
+    'dir=bwd dtype=f16 NQ=70 NK=70 D=32 variant="s * t[h]" caps="t:f32:1:normal" plant=nan where=k'
     'dir=bwd dtype=bf16 H=4 HK=2 NQ=150 NK=150 D=64 seed=2 variant="@causal" det=1'
     'dir=bwd H=2 NQ=9 NK=17 D=8 variant="s + t[i][k] * c" caps="t:f32:9x17:normal c=3"'
     'dir=bwd dtype=bf16 NQ=90 NK=290 D=128 seed=5 variant="k <= q && q - k < 100" det=1'
@@ -221,6 +222,7 @@ plant back-nan-spreads core/careful_grad.h 's/if (!g.seen || /if (/'
 plant back-rows-turned arch/gfx9_ring.h \
     's/chunk_at(quad \* 4 + e, col/chunk_at(quad * 4 + (e ^ 1), col/' emu:gfx942
 plant back-even-sum core/grad.h 's/t->sum\[i\] = warp_sum(t->sum\[i\]);//'
+plant back-left core/grad.h 's/~(grad_pairs)0 >>/(grad_pairs)0 >>/'
 plant back-exponent core/exact.h 's/ << from % 8;/ << from % 4;/'
 plant fused-barrier sched/backward.h 's/ring_sync(); \/\* C \*\///' emu:sm_80 emu:sm_90a
 plant fused-sums-of-heads sched/backward.h 's/step\[0\].h != w->h/0/' emu:sm_80
@@ -231,7 +233,7 @@ plant fused-nan-overlooked attn_bwd_dq.hip 's/zero != 0.0f/zero > 1e9f/' emu:sm_
 plant fused-asked-apart attn_bwd_dq.hip 's/mark_at(warp, dq_row/mark_at(warp_id(), dq_row/' \
     emu:sm_80 emu:sm_90a
 plant order-not-passed core/order.h 's/ATTN_BM + 1));/ATTN_BM));/' emu:sm_80 emu:sm_90a
-plant order-of-all core/order.h 's/(u32)(past - first_bit(seen))/(u32)own/' emu:sm_90a
+plant order-of-all core/order.h 's/if (is_before) {/if (own > 0) {/' emu:sm_90a
 plant groups-proxy arch/sm80.h 's/^    proxy_fence();//' emu:sm_90a
 plant groups-fence arch/sm90_grad.h 's/wgmma_fence();//' emu:sm_90a
 plant groups-wait sched/backward.h 's/tile_wait(1);/;/' emu:sm_90a

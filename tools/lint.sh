@@ -104,10 +104,12 @@ kernels=('hip_kernels/*.h' 'hip_kernels/*.hip')
 known='^hip_kernels/((arch|isa)/[a-z0-9_]+|target|core/config)\.h:'
 chip='__CUDA|__gfx|__HIP|__NV|__AMD|ATTN_CHIP|ATTN_EMU|ATTN_HAS_(CP_ASYNC|ADD_4|FLUSHING_MFMA|XCD)'
 command=(grep -nHiE "$chip|nvidia|cuda|rocm|amdgpu|\bamd\b")
-each "${kernels[@]}" | grep -vE "$known" | rule 'kernels know their chip in arch/, isa/, target.h alone'
+each "${kernels[@]}" | grep -vE "$known" |
+    rule 'kernels know their chip in arch/, isa/, target.h alone'
 
 command=(grep -nHE '__builtin_|\b(__)?asm(__)?\b')
-each "${kernels[@]}" | grep -v '^hip_kernels/isa/' | rule 'builtins and assembly stand in isa/ alone'
+each "${kernels[@]}" | grep -v '^hip_kernels/isa/' |
+    rule 'builtins and assembly stand in isa/ alone'
 
 # What kernels may call, isa_... and shared_at being a file's own: a chip's and its model's alike.
 names() {

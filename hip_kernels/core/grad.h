@@ -89,7 +89,8 @@ typedef u64 grad_pairs;
 #define GRAD_PAIR(r, c) ((grad_pairs)1 << ((c) * TILE_ROWS + (r)))
 
 #ifndef ATTN_GRAD_SUMS
-#define ATTN_GRAD_SUMS 0
+#define ATTN_GRAD_SUMS  0
+#define ATTN_GRADS_EVEN 0
 #endif
 typedef struct grad_rows {
     attn_stats of[TILE_ROWS];
@@ -98,10 +99,12 @@ typedef struct grad_rows {
 } grad_rows;
 
 #if ATTN_HAS_GRADS
-/* A pair, if it is there and visible; 1: its numbers are not finite, and it is left. */
+/* A pair, if it is there and visible; 1: its numbers are not finite, and it is left. Where all
+   sites are even that shows in the tile's sums (grad_rows_add). */
 DEV int grad_reads(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, int there,
                    int near, float d, const attn_grad *t, float *sum) {
-    const int counts = there && t->seen, finite = is_finite(t->rest) && is_finite(t->s);
+    const int counts = there && t->seen;
+    const int finite = ATTN_GRADS_EVEN || (is_finite(t->rest) && is_finite(t->s));
     attn_pair at = score_leaves(p, w, row, k);
     at.d = d;
     attn_grads(p, &at, t->s, t->rest, counts && finite, near, sum);
@@ -131,6 +134,22 @@ DEV void grad_reads_again(const attn_params *p, const attn_item *w, i32 i, i32 k
 }
 #endif
 
+/* The tile's sums, if they are finite; else all of its pairs are left. */
+DEV void grad_rows_add(grad_rows *t, const float *part, grad_pairs left) {
+    (void)part;
+    t->left = left;
+#if ATTN_HAS_GRADS && ATTN_GRADS_EVEN
+    float zero = 0;
+    for (int i = 0; i < ATTN_GRAD_SUMS; i++) {
+        zero = fma_f32(part[i], 0.0f, zero);
+    }
+    t->left = zero == 0.0f ? 0 : ~(grad_pairs)0 >> (64 - TILE_ROWS * TILE_COLS(ATTN_BN));
+    for (int i = 0; i < ATTN_GRAD_SUMS; i++) {
+        t->sum[i] += zero == 0.0f ? part[i] : 0;
+    }
+#endif
+}
+
 /* Those that the tile of step `row0` left; behind it, where registers are free. One body for all of
    them, which are few. */
 DEV void grad_rows_left(const attn_params *p, const attn_item *w, i32 row0, grad_rows *t) {
@@ -139,13 +158,15 @@ DEV void grad_rows_left(const attn_params *p, const attn_item *w, i32 row0, grad
     ROLLED while (t->left) {
         const int n = first_bit(t->left), r = n % TILE_ROWS, c = n / TILE_ROWS;
         const i32 own = w->row0 + tile_row(r), other = row0 + tile_col(c);
+        const i32 i = ATTN_KEY_ROWS ? other : own, k = ATTN_KEY_ROWS ? own : other;
         attn_item again = *w; /* whose places are computed here: in the loop registers are few */
         again.b = (i32)forget((u32)w->b);
         again.h = (i32)forget((u32)w->h);
         again.hk = (i32)forget((u32)w->hk);
         t->left &= t->left - 1;
-        grad_reads_again(p, &again, ATTN_KEY_ROWS ? other : own, ATTN_KEY_ROWS ? own : other,
-                         t->sum);
+        if (i < w->seq.nq && k < w->seq.nk) {
+            grad_reads_again(p, &again, i, k, t->sum);
+        }
     }
 #endif
 }
@@ -211,7 +232,9 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
     const float q_at = (float)(w->seq.q0 + first + tile_col(0));
     attn_stats stats[2];
     grad_pairs left = 0;
-    (void)rows, (void)left, (void)from;
+    float part[ATTN_GRAD_SUMS + 1] = {0};
+    float *const sums = ATTN_GRADS_EVEN ? part : rows->sum;
+    (void)from;
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
         const i32 i = first + tile_col(c);
         const attn_row row = score_row(p, w, i);
@@ -237,8 +260,7 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
                                           ATTN_SUMS & 1 ? dp->x[r][c] : 0);
 #if ATTN_HAS_GRADS
             left |= grad_reads(p, w, &row, row0 + tile_row(r),
-                               i < w->seq.nq && row0 + tile_row(r) < w->rows, near, d, &t,
-                               rows->sum)
+                               i < w->seq.nq && row0 + tile_row(r) < w->rows, near, d, &t, sums)
                         ? GRAD_PAIR(r, c)
                         : 0;
 #endif
@@ -246,9 +268,7 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
             dp->x[r][c] = there ? t.g : 0;
         }
     }
-#if ATTN_HAS_GRADS
-    rows->left = left;
-#endif
+    grad_rows_add(rows, sums, left);
 }
 
 /* The same of pairs that are all visible, whose score is the product, in two turns: what needs s
@@ -285,7 +305,9 @@ DEV void grad_tile_g(u32 from, const tile_s *s, tile_s *dp) {
 DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u32 from, i32 k0,
                    int check, int near, tile_s *s, tile_s *dp) {
     grad_pairs left = 0;
-    (void)from, (void)left, (void)near;
+    float part[ATTN_GRAD_SUMS + 1] = {0};
+    float *const sums = ATTN_GRADS_EVEN ? part : rows->sum;
+    (void)from, (void)near;
 #if ATTN_HAS_DROPOUT
     dropout_tile(p, w, dropout_seed(p), k0, dp);
 #endif
@@ -296,7 +318,7 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
                                           1, s->x[r][c], dp->x[r][c]);
 #if ATTN_HAS_GRADS
             left |= grad_reads(p, w, &row, k0 + tile_col(c), w->row0 + tile_row(r) < w->rows, 0, 0,
-                               &t, rows->sum)
+                               &t, sums)
                         ? GRAD_PAIR(r, c)
                         : 0;
 #endif
@@ -304,9 +326,7 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
             dp->x[r][c] = t.g;
         }
     }
-#if ATTN_HAS_GRADS
-    rows->left = left;
-#endif
+    grad_rows_add(rows, sums, left);
 }
 #endif
 

@@ -35,11 +35,14 @@ DEV void order_begin(const attn_params *p, u32 shared) {
     block_sync();
 }
 
-/* 1 + the last block of keys before the item's that sees step n of range.h; 0: there is none. */
-DEV u32 order_turn(const attn_params *p, const attn_item *w, i32 n) {
+/* 1 + the last block of keys before the item's that sees step n of range.h; 0: there is none.
+   is_before: of range.h; mostly it is the one before. */
+DEV u32 order_turn(const attn_params *p, const attn_item *w, i32 n, int is_before) {
     const i32 own = w->row0 / ATTN_BM;
-#if ATTN_HAS_MASK || ATTN_HAS_BLOCKS
-    ROLLED for (i32 past = own; past > 0; past -= TILE_LANES) {
+    if (is_before) {
+        return (u32)own;
+    }
+    ROLLED for (i32 past = own - 1; past > 0; past -= TILE_LANES) {
         attn_item before = *w;
         const i32 other = past - 1 - lane_id();
         before.row0 = other * ATTN_BM;
@@ -49,10 +52,6 @@ DEV u32 order_turn(const attn_params *p, const attn_item *w, i32 n) {
         }
     }
     return 0;
-#else
-    (void)p, (void)n;
-    return (u32)own;
-#endif
 }
 
 DEV u64 order_at(u64 block) {

@@ -25,13 +25,18 @@ typedef u64 lane_bits;
 
 typedef struct attn_range {
     lane_bits some, full; /* of the blocks base .. base + TILE_LANES - 1; some: not yet visited */
+#if ATTN_ORDERED
+    lane_bits before; /* of them: the item before this one sees some of the block, too */
+#endif
     i32 base, end;        /* the block that lane 0 looks at; the number past the last block's */
 } attn_range;
 
 /* A block told, as range_next returns it: its number, doubled, plus 1 if all its pairs are visible;
-   -1: no block is left. */
+   -1: no block is left. In turns (order.h), plus BLOCK_BEFORE if the block of keys before this one
+   sees some of it, too. */
+enum { BLOCK_BEFORE = 1 << 30 };
 DEV i32 block_number(i32 told) {
-    return told >> 1;
+    return (ATTN_ORDERED ? told & (BLOCK_BEFORE - 1) : told) >> 1;
 }
 DEV int block_is_full(i32 told) {
     return told & 1;
@@ -104,6 +109,12 @@ DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
     const int class_ = n < it->end ? range_class(p, w, range_block(it, n)) : 0;
     it->some = (lane_bits)warp_ballot(class_ != 0);
     it->full = (lane_bits)warp_ballot(class_ == 2);
+#if ATTN_ORDERED
+    attn_item last = *w;
+    last.row0 -= ATTN_BM;
+    it->before = (lane_bits)warp_ballot(n < it->end && last.row0 >= 0 &&
+                                        range_class(p, &last, range_block(it, n)) != 0);
+#endif
 }
 
 DEV i32 range_end(const attn_params *p, const attn_item *w) {
@@ -132,7 +143,11 @@ DEV i32 range_next(attn_range *it, const attn_params *p, const attn_item *w) {
     }
     const int bit = first_bit(it->some);
     it->some &= it->some - 1;
-    return range_block(it, it->base + bit) * 2 + (int)(it->full >> bit & 1);
+    i32 block = range_block(it, it->base + bit) * 2 + (int)(it->full >> bit & 1);
+#if ATTN_ORDERED
+    block |= it->before >> bit & 1 ? BLOCK_BEFORE : 0;
+#endif
+    return block;
 }
 
 #endif

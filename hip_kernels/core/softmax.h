@@ -14,8 +14,8 @@
 
    Under the producer schedule, of scores that are products or bounded, m is the maximum of the
    first block that a row sees something of; then p are taken by it, and it follows where their sum
-   is large (softmax_late), and p, l and o by the same factor. So no maximum is awaited. A score's own
-   steps (ALiBi's from block to block) may be too large for that.
+   is large (softmax_late), and p, l and o by the same factor. So no maximum is awaited. A score's
+   own steps (ALiBi's from block to block) may be too large for that.
 
    v_scale is folded into p before p is rounded. f16 ends at 2^-24, so there o is counted in units,
    a power of two just above the block's v_scale, and p is multiplied by v_scale / unit, which is

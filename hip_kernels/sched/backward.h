@@ -149,7 +149,8 @@ DEV u64 step_part(const attn_params *p, const attn_item *w, const back_step *ste
 DEV void step_turn(const attn_params *p, const attn_item *w, const back_step *step) {
 #if ATTN_ORDERED
     const i32 before = (w->h - w->hk * p->group) * range_steps(w); /* steps of other heads */
-    order_wait(step_part(p, w, step), order_turn(p, w, before + block_number(step->block)));
+    order_wait(step_part(p, w, step), order_turn(p, w, before + block_number(step->block),
+                                                 step->block & BLOCK_BEFORE));
 #else
     (void)p, (void)w, (void)step;
 #endif
