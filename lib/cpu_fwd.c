@@ -118,7 +118,7 @@ static void load_whole(attn__tile *t, attn__wild_keys *wild) {
     const int64_t b = t->seq.kb, row = t->seq.k_row + t->c0;
     attn__load_columns(t, t->x.kt, &p->k, b, t->hk, row, t->n, pairs);
     if (!attn__load_panels(t, t->x.v, &p->v, b, t->hk, row, t->n, pairs)) {
-        attn__find_wild(t, wild);
+        attn__find_wild(t, wild, pairs);
     }
     t->whole = 1;
 }

@@ -28,8 +28,8 @@ void attn__scale_sums(const attn__tile *t, const attn__part *r, int begin, int e
                       const float *corr);
 
 /* -- cpu_softmax.c ----------------------------------------------------------------------------- */
-/* Lists the keys of x.v, and takes what is not finite out of it. */
-void attn__find_wild(attn__tile *t, attn__wild_keys *wild);
+/* Lists the keys of x.v, which has pairs or not, and takes what is not finite out of it. */
+void attn__find_wild(attn__tile *t, attn__wild_keys *wild, int pairs);
 /* The scores of rows begin..end become p; corr[row]: what its o is to be multiplied by. The queue
    goes on beside them; NULL: there is none. */
 void attn__forward_rows(attn__tile *t, attn__part *r, int begin, int end,

@@ -150,8 +150,8 @@ static float *scaled_sums(attn__tile *t, const narrow *x) {
 
 static void sum_panels(attn__tile *t, const narrow *x) {
     const attn__cpu_plan *const plan = t->run->plan;
-    const int keys = plan->pairs ? (t->n + 1) / 2 : t->n;
-    (plan->pairs ? plan->ops->mul_pairs : plan->ops->mul)(
+    const int pairs = t->form == FORM_PAIRS, keys = pairs ? (t->n + 1) / 2 : t->n;
+    (pairs ? plan->ops->mul_pairs : plan->ops->mul)(
         scaled_sums(t, x), plan->ldv, (attn__left){t->x.s + x->at * LDS, LDS, 1},
         (attn__right){t->x.v, LANES, (int64_t)keys * LANES}, x->rows, plan->ldv, keys, MUL_ADD);
 }
@@ -186,20 +186,16 @@ void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const i
     keep(t, &x, 0);
     all_scores(t, &x);
     all_rows(t, &x, c0, next, class_, &wild);
-    t->ahead = ahead_of(t, &p->k, t->c0 + BN,
-                        v ? terms_of(x.rows, plan->ldv, t->n)
-                          : t->n);
+    t->ahead =
+        ahead_of(t, &p->k, t->c0 + BN, v ? terms_of(x.rows, plan->ldv, t->n) : (int64_t)t->n);
     if (v && sum_in_place(t, &x, v)) {
         plan->ops->fold(scaled_sums(t, &x), 1, t->x.sum, 1, x.rows * plan->ldv);
         return;
     }
-    const int clean = attn__load_panels(t, t->x.v, &p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0,
-                                        t->n, plan->pairs);
-    if (!clean) {
-        attn__find_wild(t, &wild);
-    }
-    if (!clean || (plan->pairs && t->form != FORM_PAIRS)) {
-        t->form = plan->pairs ? FORM_PAIRS : FORM_F32;
+    /* of the same form, so that what no row looks at changes no bit */
+    const int pairs = t->form == FORM_PAIRS;
+    if (!attn__load_panels(t, t->x.v, &p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0, t->n, pairs)) {
+        attn__find_wild(t, &wild, pairs);
         keep(t, &x, 1);
         all_scores(t, &x);
         all_rows(t, &x, c0, next, class_, &wild);

@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-void attn__find_wild(attn__tile *t, attn__wild_keys *wild) {
+void attn__find_wild(attn__tile *t, attn__wild_keys *wild, int pairs) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
     const int64_t row = t->seq.k_row + t->c0;
@@ -28,8 +28,7 @@ void attn__find_wild(attn__tile *t, attn__wild_keys *wild) {
             wild->list[wild->n++] = (uint8_t)j;
         }
     }
-    attn__drop_wild(t->x.v, (int64_t)plan->ldv * (plan->pairs ? (t->n + 1) / 2 : t->n),
-                    plan->pairs);
+    attn__drop_wild(t->x.v, (int64_t)plan->ldv * (pairs ? (t->n + 1) / 2 : t->n), pairs);
 }
 
 /* Row i sees some of the listed keys: adds their elements that are not finite, whatever p is. */

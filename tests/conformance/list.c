@@ -339,6 +339,8 @@ const listed suite_list[] = {
     {"visible-nan-v", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan where=v"},
     {"visible-inf-v", "dir=bwd dtype=bf16 H=2 NQ=70 NK=70 D=16 variant=\"@window 9 0\" plant=inf "
                       "where=v"},
+    {"isolate-few-bf16", "check=isolate dtype=bf16 B=2 NQ=6 NK=127 D=64 seed=952137 bm=128 "
+                         "bn=64 dense=64 lists=b1"},
     {"visible-inf-v-far", "dtype=bf16 H=2 NQ=7 NK=24 D=16 variant=\"@bias 0 0 1 0\" caps=\"bias:f32:"
                           "1x1x7x1:min\" sink=1 plant=ninf where=v"},
     {"visible-inf-dout-far", "dir=bwd H=2 NQ=60 NK=50 D=24 variant=\"s - x * abs(q - k)\" caps=\"x="
