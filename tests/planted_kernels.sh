@@ -151,7 +151,8 @@ plant k-block-twice sched/multistage.h \
 plant sums-of-a-step-lost sched/multistage.h 's/^        soft_park(t);//' emu:sm_80
 plant item-untold attn_fwd.hip 's/item_put(&w);//' emu:sm_80
 plant v-where-k-is sched/multistage.h 's/what == RING_V ? 8 : 0/0/' emu:sm_80
-plant mask-of-first-block-only core/weights.h 's/raw, !(block \& 1), s)/raw, block == 0, s)/'
+plant mask-of-first-block-only core/weights.h \
+    's/raw, !block_is_full(block), s)/raw, block_number(block) == 0, s)/'
 plant dropout-of-other-keys core/weights.h \
     's/dropout_seed(p), k0, s)/dropout_seed(p), k0 + 2, s)/'
 
@@ -160,7 +161,8 @@ plant dropped-rescale core/softmax.h \
     's/o->x\[r\]\[c\] \*= f->by\[r\]/o->x[r][c] *= f->by[r] > 0 ? 1 : 0/'
 plant sum-not-rescaled core/softmax.h 's/t->l\[r\] \*= f->by\[r\];//'
 plant near-unasked core/score.h 's/near &= (part\[0\].*/near \&= scale * scale <= reach * reach;/'
-plant near-distance core/score.h 's/at.d = from - /at.d = from + /'
+plant near-distance core/score.h \
+    's/from_first + (float)(down - right)/from_first + (float)(down + right)/'
 plant vote-of-one-row core/softmax.h 's/moved |= move;/moved = move;/' emu:sm_80
 plant trouble-overlooked core/epilogue.h \
     's/wild |= (u32)(w->row0/wild |= (u32)(w->row0 > 0 \&\& w->row0/'
@@ -184,7 +186,7 @@ plant sink-of-head-0 attn_combine.hip 's/sink_of(p, h)/sink_of(p, 0)/'
 # Of a chip's fragments. Rows past the end that are not zeroed are masked, and NaN in them is
 # what the careful loop undoes: no result shows them, and they are no fault here.
 plant lane-swapped arch/sm.h 's/lane_id() % 4 \* 2;/(lane_id() % 4 ^ 1) * 2;/' emu:sm_80
-plant row-swapped arch/sm.h 's/r % 2 \* 8 + lane_id() \/ 4/(r + 1) % 2 * 8 + lane_id() \/ 4/' \
+plant row-swapped arch/sm.h 's/TILE_DOWN(r) + lane_id() \/ 4/TILE_DOWN(r ^ 1) + lane_id() \/ 4/' \
     emu:sm_80
 plant row-max-of-two-lanes arch/sm.h 's/return max_nan(x, lane_xor(x, 2))/return x/' emu:sm_80
 plant no-commit arch/sm80.h 's/^    cp_async_commit();//' emu:sm_80
@@ -207,7 +209,7 @@ set=backward
 plant back-barrier sched/backward.h 's/ring_sync(); \/\* A \*\///'
 plant back-barrier-b sched/backward.h 's/ring_sync(); \/\* B \*\///' emu:gfx942
 plant back-place sched/backward.h 's/next = AHEAD % STAGES/next = 0/' emu:sm_80
-plant back-one-head sched/backward.h 's/(s.block >> 1) \/ steps/0/'
+plant back-one-head sched/backward.h 's/block_number(s.block) \/ steps/0/'
 plant back-steps-of-heads core/range.h 's/i0 = n % steps \* ATTN_BN/i0 = n \/ steps * ATTN_BN/'
 plant back-no-delta core/grad.h 's/ - stats->c)/)/'
 plant back-no-derivative core/grad.h 's/t.g \*= by_s;//'
