@@ -83,6 +83,7 @@ producer=(
     'dtype=f16 H=2 NQ=140 NK=600 D=24 seed=4 lk=odd lo=odd'
     'dtype=bf16 B=3 H=2 D=40 seed=5 packed=both qlens=5,70,0 klens=9,330,64 spare=20 ends=nan'
     'dtype=f16 B=3 H=6 HK=3 NQ=300 NK=300 D=64 variant="@causal"' # a counter, sections of heads
+    'dtype=bf16 H=2 NQ=140 NK=900 D=64 seed=14 scale=4' # maxima that follow late
 )
 set=cases # the list that is judged by
 
