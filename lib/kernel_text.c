@@ -958,10 +958,12 @@ const attn__kernel_file attn__kernel_files[] = {
 "\n"
 "#include \"arch/sm.h\"\n"
 "\n"
-"/* Registers of s and o. Where they are most of a lane's, m and l lie in shared memory during\n"
-"   products, and there stands where K and V begin. */\n"
-"#define TILE_SUMS  (ATTN_WARP_ROWS * (ATTN_BN + ATTN_DV) / 32)\n"
-"#define TILE_PARKS (!ATTN_BACKWARD && TILE_SUMS >= 192)\n"
+"/* Registers of s and o. Where they are most of a lane's, or their products or weights take many\n"
+"   (f32, scales), m and l lie in shared memory during products, and there stands where K and V\n"
+"   begin. */\n"
+"#define TILE_SUMS (ATTN_WARP_ROWS * (ATTN_BN + ATTN_DV) / 32)\n"
+"#define TILE_MANY (ATTN_D > 64 && (ATTN_TYPE == ATTN_F32 || ATTN_HAS_SCALES))\n"
+"#define TILE_PARKS (!ATTN_BACKWARD && (TILE_SUMS >= 192 || TILE_MANY))\n"
 "\n"
 "enum {\n"
 "    M_TILES = ATTN_WARP_ROWS / 16,         /* 16 rows each */\n"
@@ -8574,6 +8576,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 65;
 const char *const attn__kernel_sums[2] = {
-"575e2a5c226fee62252fd86071f349669c0b9c5e29878bbb948fe80d27849909",
-"011d7a06bee4267092bfb03be4c991bdcc5571536659059e0a8141de8407dfde",
+"e06c6007a13f9c382960357aa2451a869fc97a191ae51ca7db881e2a4599c29a",
+"6617e4c52faad44efd59847eaddf325c3a0cb0ca82716f16a26bcbdabb53a891",
 };

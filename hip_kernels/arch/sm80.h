@@ -19,10 +19,12 @@
 
 #include "arch/sm.h"
 
-/* Registers of s and o. Where they are most of a lane's, m and l lie in shared memory during
-   products, and there stands where K and V begin. */
-#define TILE_SUMS  (ATTN_WARP_ROWS * (ATTN_BN + ATTN_DV) / 32)
-#define TILE_PARKS (!ATTN_BACKWARD && TILE_SUMS >= 192)
+/* Registers of s and o. Where they are most of a lane's, or their products or weights take many
+   (f32, scales), m and l lie in shared memory during products, and there stands where K and V
+   begin. */
+#define TILE_SUMS (ATTN_WARP_ROWS * (ATTN_BN + ATTN_DV) / 32)
+#define TILE_MANY (ATTN_D > 64 && (ATTN_TYPE == ATTN_F32 || ATTN_HAS_SCALES))
+#define TILE_PARKS (!ATTN_BACKWARD && (TILE_SUMS >= 192 || TILE_MANY))
 
 enum {
     M_TILES = ATTN_WARP_ROWS / 16,         /* 16 rows each */
