@@ -87,7 +87,7 @@ plant value-scale-forgotten cpu_score.c \
 plant scale-block-per-tile cpu_score.c 's/p, t->b, t->h, c0 + j)/p, t->b, t->h, j)/'
 plant lists-shifted cpu_score.c 's/index \* p->block_n - t->c0/index * p->block_n + 1 - t->c0/'
 plant origin-of-heads cpu_score.c 's/(int32_t)(p->h0 + h)/(int32_t)h/'
-plant nan-through-the-mask cpu_fwd.c 's/^        attn__find_wild(t, wild);$//'
+plant nan-through-the-mask cpu_fwd.c 's/^        attn__find_wild(t, wild, pairs);$//'
 plant nan-through-the-mask-backward cpu_bwd.c 's/^    attn__drop_wild(panels, size, pairs);$//'
 plant last-rows-left-out cpu_fwd.c \
     's/r->h, r->r0 + i, &r->all/r->h, r->r0 + i - (i == BM - 1), \&r->all/'
