@@ -1,6 +1,5 @@
 /* attn_bwd_grads.hip: gradients of what a variant reads, before and after attn_bwd.hip adds to
-   them:
-   0 to the gradient, 0 to sums of exact.h, and sums to the gradient.
+   them: 0 to the gradient, 0 to sums of exact.h, and sums to the gradient.
 
    Who launches it: lib/gpu_grads.c, for each of them. Threads step through the elements. */
 #ifndef ATTN_WARPS

@@ -2118,8 +2118,7 @@ const attn__kernel_file attn__kernel_files[] = {
 }, FOR_ALL},
 {{"attn_bwd_grads.hip",
 "/* attn_bwd_grads.hip: gradients of what a variant reads, before and after attn_bwd.hip adds to\n"
-"   them:\n"
-"   0 to the gradient, 0 to sums of exact.h, and sums to the gradient.\n"
+"   them: 0 to the gradient, 0 to sums of exact.h, and sums to the gradient.\n"
 "\n"
 "   Who launches it: lib/gpu_grads.c, for each of them. Threads step through the elements. */\n"
 "#ifndef ATTN_WARPS\n"
@@ -3516,7 +3515,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "    const float dp = grad_dot(rows_at(&p->back.dout, w->b, w->h, q_row),\n"
 "                              rows_at(&p->v, w->b, w->hk, k_row), p->DV);\n"
 "    const int kept = !ATTN_HAS_DROPOUT || dropout_pair(p, w, &row, dropout_seed(p), k);\n"
-"    const attn_grad t = grad_pair(p, w, &row, k, &stats, 1, 0, 0, kept, s, dp);\n"
+"    const attn_grad t = grad_pair(p, w, &row, k, &stats, 2, 0, 0, kept, s, dp);\n"
 "    const attn_pair at = score_leaves(p, w, &row, k);\n"
 "    attn_grads(p, &at, t.s, t.rest, t.seen, 0, sum);\n"
 "}\n"
@@ -8576,6 +8575,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 65;
 const char *const attn__kernel_sums[2] = {
-"e06c6007a13f9c382960357aa2451a869fc97a191ae51ca7db881e2a4599c29a",
-"6617e4c52faad44efd59847eaddf325c3a0cb0ca82716f16a26bcbdabb53a891",
+"daedbe36a5aa3fec9f42a72c9d79b3054d4bbff809dbe96a84967f2f02d58d12",
+"8eb83f383af91e7e11a098662b59dd3bcb948249cf9bc79ec3eeec2b2737be54",
 };

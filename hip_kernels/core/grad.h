@@ -128,7 +128,7 @@ DEV void grad_reads_again(const attn_params *p, const attn_item *w, i32 i, i32 k
     const float dp = grad_dot(rows_at(&p->back.dout, w->b, w->h, q_row),
                               rows_at(&p->v, w->b, w->hk, k_row), p->DV);
     const int kept = !ATTN_HAS_DROPOUT || dropout_pair(p, w, &row, dropout_seed(p), k);
-    const attn_grad t = grad_pair(p, w, &row, k, &stats, 1, 0, 0, kept, s, dp);
+    const attn_grad t = grad_pair(p, w, &row, k, &stats, 2, 0, 0, kept, s, dp);
     const attn_pair at = score_leaves(p, w, &row, k);
     attn_grads(p, &at, t.s, t.rest, t.seen, 0, sum);
 }
