@@ -1,8 +1,8 @@
 /* emu_host.h: kernels that are text in a test, compiled by the host's compiler and emulated.
 
    Who includes it: emu_test.cc, emu_memory_test.cc, emu_fault_test.cc, emu_gcn_test.cc,
-   emu_sm90_test.cc, emu_sm90_fault_test.cc, work_test.cc. A text sees target.h; a test has nothing
-   to do where there is no C compiler, and says so. */
+   emu_sm90_test.cc, emu_sm90_fault_test.cc, work_test.cc, launch_test.cc. A text sees target.h; a
+   test has nothing to do where there is no C compiler, and says so. */
 #ifndef ATTN_EMU_HOST_H
 #define ATTN_EMU_HOST_H
 

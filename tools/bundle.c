@@ -4,7 +4,8 @@
 
    CHIP is what "make:CHIP" knows; a line of LIST is like those of tools/kernels.txt: element type,
    D, DV, query rows, features, and a variant between quotes; backward where the features have dq,
-   dkdv or, of all three, fused. What the chip cannot do is left out, and said. ATTN_CLANG=clang-22
+   dkdv or, of all three, fused; one for multistage where plans take another schedule is passed
+   over. What the chip cannot do is left out, and said. ATTN_CLANG=clang-22
    or ATTN_NVCC=nvcc names a compiler that is a program.
 
    Who calls it: //:bundle_sm80 and its like. A script does the same for its own calls:
@@ -152,7 +153,9 @@ int main(int argc, char **argv) {
         line[strcspn(line, "\n")] = 0;
         snprintf(copy, sizeof copy, "%s", line);
         if (read_line(&t, copy)) {
-            plan_line(&t, line);
+            if (!has(&t, "multistage")) {
+                plan_line(&t, line);
+            }
             attn_variant_release(t.variant);
             t.variant = NULL;
         }

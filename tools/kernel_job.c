@@ -3,7 +3,8 @@
        kernel_job gfx942 f16 128 128 4096 0 OUT [PASS] [dropout] [scales] [blocks] [TEXT]
        kernel_job       the targets: name, compiler, ATTN_EMU, bytes of shared memory of a block
 
-   PASS, of backward: dq, dkdv or fused; of forward: producer, that schedule.
+   PASS, of backward: dq, dkdv or fused; of forward: multistage, that schedule where a plan would
+   take the chip's other one.
 
    4096 are the query rows; 0: the first tile, 1: the next smaller one, ...; TEXT is a variant.
    Prints the definitions on one line, in front of them warps and the tile's keys, or nothing where
@@ -108,16 +109,18 @@ int main(int argc, char **argv) {
         return 2;
     }
     const int d = atoi(argv[3]), dv = atoi(argv[4]), sums = argc > 8 ? sums_of(argv[8]) : 0;
-    const int producer = argc > 8 && strcmp(argv[8], "producer") == 0;
+    const int multistage = argc > 8 && strcmp(argv[8], "multistage") == 0;
     const int most = d > dv ? d : dv;
     int groups = sums == 4 && attn__target_grad(target, type, most, 0, 1).fused.bm;
     attn__grad_size grad = attn__target_grad(target, type, most, atoll(argv[5]), groups);
-    attn__tile_size tile =
-        sums == 4  ? grad.fused
-        : sums     ? grad.tile
-        : producer ? attn__target_producer(target, type, d, dv, atoll(argv[5]),
-                                           argc == 9 ? ATTN__TILE_PLAIN : ATTN__TILE_ANY)
-                   : attn__target_tile(target, type, d, dv, atoll(argv[5]));
+    attn__tile_size tile = attn__target_producer(target, type, d, dv, atoll(argv[5]),
+                                                 argc == 8 ? ATTN__TILE_PLAIN : ATTN__TILE_ANY);
+    const int producer = !sums && !multistage && tile.bm > 0;
+    if (!producer) {
+        tile = sums == 4 ? grad.fused
+               : sums    ? grad.tile
+                         : attn__target_tile(target, type, d, dv, atoll(argv[5]));
+    }
     for (int smaller = atoi(argv[6]); smaller > 0; smaller--) {
         const int least =
             sums ? attn__grad_least(target, most, sums == 4, groups) : ATTN__LEAST_KEYS;
@@ -147,7 +150,7 @@ int main(int argc, char **argv) {
     if (producer) {
         printf(" -DATTN_PRODUCER=1");
     }
-    for (int i = sums || producer ? 9 : 8; i < argc && status == 0; i++) {
+    for (int i = sums || multistage ? 9 : 8; i < argc && status == 0; i++) {
         status = feature(argv[i], sums > 0, argv[7]);
     }
     printf("\n");

@@ -208,7 +208,7 @@ local function kernel_of(target, line, smaller)
     result.shared = shared_bytes(target, defines)
     result.conflicts = not is_backward(defines) and
         conflicts(target, plain:match '^%S+ %d+ %d+ %d+',
-            features:find '^producer' and 'producer' or 'multistage') or nil
+            defines:find 'ATTN_PRODUCER' and 'producer' or 'multistage') or nil
     result.waves = waves(target, tonumber(warps), result.registers, result.shared)
     result.matrix = result.loop and result.loop.matrix
     result.model = result.loop and result.loop.one_wave
@@ -229,7 +229,7 @@ end
 
 -- -- Every tile that a plan may come to, by the host's compiler -----------------------------------
 
-local PASSES = {'', 'dq', 'dkdv', 'fused', 'producer'}
+local PASSES = {'', 'dq', 'dkdv', 'fused', 'multistage'}
 local function tiles_of(target, jobs)
     for _, type_ in ipairs {'f16', 'f32'} do
         for _, d in ipairs {32, 64, 96, 128, 192, 256} do
@@ -328,7 +328,7 @@ for _, target in ipairs(TARGETS) do
     local before = number
     for _, line in ipairs(list) do
         local name = target .. ' ' .. line
-        local has_schedule = target == 'sm_90a' or not line:find ' producer'
+        local has_schedule = target == 'sm_90a' or not line:find ' multistage'
         if has_schedule and name:find(options.only, 1, true) then
             number = number + 1
             if not compiler then
