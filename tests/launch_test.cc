@@ -1,6 +1,6 @@
 // launch_test.cc: work that does not fit in one launch (attn__launch_items of lib/gpu_kernel.c): it
-// is cut, and kernels begin where their launch does. Real limits are out of an emulator's reach, so one
-// test only counts, and the other cuts launches that would have fitted.
+// is cut, and kernels begin where their launch does. Real limits are out of an emulator's reach, so
+// one test only counts, and the other cuts launches that would have fitted.
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #else
