@@ -8184,7 +8184,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "    void (*load)(void *to, unsigned long long at, unsigned bytes);\n"
 "    void (*store)(unsigned long long at, const void *from, unsigned bytes);\n"
 "    void (*atomic_add_u64)(unsigned long long at, unsigned long long x);\n"
-"    void (*atomic_add_f32)(unsigned long long at, const float *x, int n);\n"
+"    void (*atomic_add_f32)(unsigned long long at, const float *x, int n, int flush);\n"
 "    void (*atomic_or_u32)(unsigned long long at, unsigned x);\n"
 "    void (*shared_load)(void *to, unsigned at, unsigned bytes);\n"
 "    void (*shared_store)(unsigned at, const void *from, unsigned bytes);\n"
@@ -8291,7 +8291,10 @@ const attn__kernel_file attn__kernel_files[] = {
 "#else\n"
 "#define ISA_ADDS 1\n"
 "#endif\n"
-"DEV void atomic_add_f32(u64 at, const float *x) { attn_emu->atomic_add_f32(at, x, ISA_ADDS); }\n"
+"/* gfx942 alone adds subnormals: PTX 9.7.13.6 red; what LLVM says of gfx90a. */\n"
+"DEV void atomic_add_f32(u64 at, const float *x) {\n"
+"    attn_emu->atomic_add_f32(at, x, ISA_ADDS, ATTN_CHIP != 0x942);\n"
+"}\n"
 "DEV void atomic_or_u32(u64 at, u32 x) { attn_emu->atomic_or_u32(at, x); }\n"
 "DEV void store_b128(u64 at, b128 x) { attn_emu->store(at, &x, sizeof x); }\n"
 "EMU_LOAD(shared_load_u32, shared_load, u32, u32, u32)\n"
@@ -8576,5 +8579,5 @@ const attn__kernel_file attn__kernel_files[] = {
 const int attn__n_kernel_files = 65;
 const char *const attn__kernel_sums[2] = {
 "daedbe36a5aa3fec9f42a72c9d79b3054d4bbff809dbe96a84967f2f02d58d12",
-"8eb83f383af91e7e11a098662b59dd3bcb948249cf9bc79ec3eeec2b2737be54",
+"dfa5b3ace155efaba9c0c7971e259ec4375ddc509e5834a3820f7e208c8f29c6",
 };

@@ -142,11 +142,15 @@ void attn__emu_atomic_add_u64(unsigned long long at, unsigned long long x) {
     unsigned long long *const to = attn__emu_store(at, sizeof x);
     __atomic_fetch_add(to, x, __ATOMIC_RELAXED);
 }
-void attn__emu_atomic_add_f32(unsigned long long at, const float *x, int n) {
+static float added(float x, float y, int flush) {
+    return flush ? emu_flush(emu_flush(x) + emu_flush(y)) : x + y;
+}
+void attn__emu_atomic_add_f32(unsigned long long at, const float *x, int n, int flush) {
     uint32_t *const to = attn__emu_store(at, (uint32_t)n * sizeof *to);
     for (int i = 0; i < n; i++) {
         uint32_t old = __atomic_load_n(to + i, __ATOMIC_RELAXED);
-        while (!__atomic_compare_exchange_n(to + i, &old, emu_bits(emu_float(old) + x[i]), 0,
+        while (!__atomic_compare_exchange_n(to + i, &old,
+                                            emu_bits(added(emu_float(old), x[i], flush)), 0,
                                             __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         }
     }

@@ -17,7 +17,7 @@ unsigned long long attn__emu_warp_ballot(int x);
 void attn__emu_api_load(void *to, unsigned long long at, unsigned bytes);
 void attn__emu_api_store(unsigned long long at, const void *from, unsigned bytes);
 void attn__emu_atomic_add_u64(unsigned long long at, unsigned long long x);
-void attn__emu_atomic_add_f32(unsigned long long at, const float *x, int n);
+void attn__emu_atomic_add_f32(unsigned long long at, const float *x, int n, int flush);
 void attn__emu_atomic_or_u32(unsigned long long at, unsigned x);
 void attn__emu_api_shared_load(void *to, unsigned at, unsigned bytes);
 void attn__emu_api_shared_store(unsigned at, const void *from, unsigned bytes);

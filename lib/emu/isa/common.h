@@ -24,7 +24,7 @@ typedef struct attn_emu_common {
     void (*load)(void *to, unsigned long long at, unsigned bytes);
     void (*store)(unsigned long long at, const void *from, unsigned bytes);
     void (*atomic_add_u64)(unsigned long long at, unsigned long long x);
-    void (*atomic_add_f32)(unsigned long long at, const float *x, int n);
+    void (*atomic_add_f32)(unsigned long long at, const float *x, int n, int flush);
     void (*atomic_or_u32)(unsigned long long at, unsigned x);
     void (*shared_load)(void *to, unsigned at, unsigned bytes);
     void (*shared_store)(unsigned at, const void *from, unsigned bytes);
@@ -131,7 +131,10 @@ DEV void atomic_add_u64(u64 at, u64 x) { attn_emu->atomic_add_u64(at, x); }
 #else
 #define ISA_ADDS 1
 #endif
-DEV void atomic_add_f32(u64 at, const float *x) { attn_emu->atomic_add_f32(at, x, ISA_ADDS); }
+/* gfx942 alone adds subnormals: PTX 9.7.13.6 red; what LLVM says of gfx90a. */
+DEV void atomic_add_f32(u64 at, const float *x) {
+    attn_emu->atomic_add_f32(at, x, ISA_ADDS, ATTN_CHIP != 0x942);
+}
 DEV void atomic_or_u32(u64 at, u32 x) { attn_emu->atomic_or_u32(at, x); }
 DEV void store_b128(u64 at, b128 x) { attn_emu->store(at, &x, sizeof x); }
 EMU_LOAD(shared_load_u32, shared_load, u32, u32, u32)
