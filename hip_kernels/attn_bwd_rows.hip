@@ -39,11 +39,13 @@ DEV float rows_share(const attn_params *p, i64 b, i64 h, i64 row, int wide, i32 
         return sum;
     }
     for (i32 d = first; d < p->DV; d += lanes) {
-        const float x = load_one(dout, t->dout_type, d);
-        sum = fma_f32(x, load_one(o, p->o_type, d), sum);
-        if (t->copy.data) {
-            store_one(rows_at(&t->copy, b, h, row), t->copy_type, d, x);
+        float x = load_one(dout, t->dout_type, d);
+        if (t->copy.data) { /* all gradients are those of dO as rounded here */
+            const u64 copy = rows_at(&t->copy, b, h, row);
+            store_one(copy, t->copy_type, d, x);
+            x = load_one(copy, t->copy_type, d);
         }
+        sum = fma_f32(x, load_one(o, p->o_type, d), sum);
     }
     return sum;
 }

@@ -2197,11 +2197,13 @@ const attn__kernel_file attn__kernel_files[] = {
 "        return sum;\n"
 "    }\n"
 "    for (i32 d = first; d < p->DV; d += lanes) {\n"
-"        const float x = load_one(dout, t->dout_type, d);\n"
-"        sum = fma_f32(x, load_one(o, p->o_type, d), sum);\n"
-"        if (t->copy.data) {\n"
-"            store_one(rows_at(&t->copy, b, h, row), t->copy_type, d, x);\n"
+"        float x = load_one(dout, t->dout_type, d);\n"
+"        if (t->copy.data) { /* all gradients are those of dO as rounded here */\n"
+"            const u64 copy = rows_at(&t->copy, b, h, row);\n"
+"            store_one(copy, t->copy_type, d, x);\n"
+"            x = load_one(copy, t->copy_type, d);\n"
 "        }\n"
+"        sum = fma_f32(x, load_one(o, p->o_type, d), sum);\n"
 "    }\n"
 "    return sum;\n"
 "}\n"
@@ -8578,6 +8580,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 65;
 const char *const attn__kernel_sums[2] = {
-"daedbe36a5aa3fec9f42a72c9d79b3054d4bbff809dbe96a84967f2f02d58d12",
-"dfa5b3ace155efaba9c0c7971e259ec4375ddc509e5834a3820f7e208c8f29c6",
+"96be4e71f286b9870171cb835deafa34ba72e34914f6f69be554922cf9861303",
+"10d98b5218dbceab6fb19b3584a0a3578377ad64d8be97d0712a8468d5c17271",
 };

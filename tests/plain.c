@@ -192,6 +192,11 @@ static void add_to_sites(run *r, int64_t j, double g, double terms) {
     }
 }
 
+/* The type that dS and dO are rounded to; 0: they are not. */
+static int back_type(const run *r) {
+    return attn__type_bytes(r->p_type) == 2 ? r->p_type : 0;
+}
+
 /* delta = dO . O; delta_sum has the absolute values of its terms. */
 typedef struct back {
     double lse, dlse, delta, delta_sum;
@@ -201,13 +206,12 @@ typedef struct back {
 static void backward_pair(run *r, int64_t row, int64_t krow, int64_t j, const back *y) {
     plain_result *const out = r->out;
     const plain_pair x = r->pair[j];
-    const int ds_type = attn__type_bytes(r->p_type) == 2 ? r->p_type : 0;
     const float *const kj = r->kf + j * r->D, *const vj = r->vf + j * r->DV;
     const double p = r->f32 ? rounded(r, exp(rounded(r, x.score - rounded(r, y->lse)))) : r->p[j];
     const double dp = r->keep[j] ? rounded(r, dot(r, r->dof, vj, r->DV) * r->w[j]) : 0;
     const double g = rounded(r, p * rounded(r, rounded(r, dp - y->delta) + y->dlse));
     const double terms = p * (fabs(dp) + y->delta_sum + fabs(y->dlse));
-    const double ds = rounded(r, in_type(ds_type, rounded(r, g * x.ds)) * r->scale[j]);
+    const double ds = rounded(r, in_type(back_type(r), rounded(r, g * x.ds)) * r->scale[j]);
     const double ds_terms = terms * x.ds_sum * fabs(r->scale[j]);
     if (out->value[PLAIN_DQ]) {
         add_scaled(r, out->value[PLAIN_DQ] + row * r->D, ds, kj, r->D);
@@ -237,6 +241,7 @@ static void backward_row(run *r, int64_t b, int64_t h, int64_t i, double sink, d
     }
     plain_read_row(r->dof, r->dout, b, h, at, r->DV);
     for (int64_t d = 0; d < r->DV; d++) {
+        r->dof[d] = (float)in_type(back_type(r), (double)r->dof[d]);
         const double term = out->value[PLAIN_O][row * r->DV + d] * (double)r->dof[d];
         x.delta = rounded(r, x.delta + rounded(r, term));
         x.delta_sum += fabs(finite(term));

@@ -5,8 +5,9 @@
    lib/ but the values of operations (attn__op32, attn__eval) and of what a variant reads
    (attn__bind).
 
-       PLAIN_F32   every operation rounded to f32, p and dS rounded to the type of q where that has
-                   8 or 16 bits, outputs rounded to their type: an error that no kernel need beat
+       PLAIN_F32   every operation rounded to f32, p, dS and dO rounded to the type of q where that
+                   has 16 bits (p also of 8), outputs rounded to their type: an error that no
+                   kernel need beat
        PLAIN_F64   in double, without any of these; also the sums of absolute terms, which bound the
                    rounding of every output, and a second opinion on the oracle
 

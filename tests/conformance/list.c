@@ -67,6 +67,11 @@ const listed suite_list[] = {
                      "seed=1144"},
     {"aiterPR1144b", "dir=bwd B=2 H=4 HK=2 NQ=1 NK=1 D=64 dtype=f16 seed=1145"},
     {"cudnn-frontend#1072", "dir=bwd B=2 H=3 NQ=1 NK=128 D=64 dtype=bf16 shift=-128 seed=1072"},
+    /* dO finer than q becomes an operand of q's type: a key seen by one row has two roundings. */
+    {"fine-dout", "dir=bwd dtype=bf16 otype=f32 NK=29 D=24 packed=k klens=29 spare=2 lk=swapped "
+                  "lv=same_head lo=padded ldo=same_row lg=reversed variant=\"@causal\" vs=block "
+                  "bm=64 bn=2 dense=94 shift=-120 seed=640213"},
+    {"fine-dout-f16", "dir=bwd dtype=f16 otype=f32 H=2 NQ=90 NK=60 D=64 variant=\"@causal\" seed=2"},
 
     /* -- Alignment and windows ----------------------------------------------------------------- */
     /* sq 2048, sk 1024: half of each twice over. */
