@@ -172,6 +172,7 @@ typedef struct attn__scratch {
     float *v_split;       /* [3] panels of pairs, as v */
     float *p_split;       /* [BM][3][BN / 2] */
     float *sum;           /* [BM][ldv]: p v */
+    float *q_columns;     /* panels of few rows of pairs [2][ldd / 2][LANES] */
     float *o;             /* [BM][ldv]: dO (backward, and so what follows) */
     float *q_panels;      /* [ldd / LANES][BM][LANES] as factor of dk */
     float *o_panels;      /* [ldv / LANES][BM][LANES] as factor of dv */

@@ -303,74 +303,7 @@ void attn__mul_amx(float *c, int c_ld, attn__left a, attn__right b, int m, int n
     }
 }
 
-/* -- Few rows by many -------------------------------------------------------------------------- */
-
-/* Rows of b are the left factor, as they lie, and those of a, transposed, the right one: an
-   element's terms and their order are those of mul_pairs.
-
-       b, 64 rows          a' [pairs][16 rows]     sums
-       tile 4  16 rows  x  6                     = 0    [row of b][row of a]
-       tile 4  ...      x  6                     = 1 .. 3  */
-static void dots_of_strip(char sums[4][TILE], const char (*right)[TILE], const char *b,
-                          int64_t step, int strips, int k, attn__ahead *ahead) {
-    const int64_t strip = SIDE * step;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int l = 0; l < k / SIDE; l++, b += ROW) {
-        _tile_loadd(6, right[l], ROW);
-        _tile_loadd(4, b, step);
-        _tile_dpbf16ps(0, 4, 6);
-        attn__ask(ahead, 1);
-        if (strips > 1) {
-            _tile_loadd(5, b + strip, step);
-            _tile_dpbf16ps(1, 5, 6);
-            attn__ask(ahead, 1);
-        }
-        if (strips > 2) {
-            _tile_loadd(4, b + 2 * strip, step);
-            _tile_dpbf16ps(2, 4, 6);
-            attn__ask(ahead, 1);
-        }
-        if (strips > 3) {
-            _tile_loadd(5, b + 3 * strip, step);
-            _tile_dpbf16ps(3, 5, 6);
-            attn__ask(ahead, 1);
-        }
-    }
-    _tile_stored(0, sums[0], ROW);
-    _tile_stored(1, sums[1], ROW);
-    _tile_stored(2, sums[2], ROW);
-    _tile_stored(3, sums[3], ROW);
-    __asm__ volatile("" ::: "memory"); /* the compiler does not know what was stored */
-}
-
-void attn__dots_amx(float *to, int ld, attn__left a, const char *b, int64_t step, int m, int n,
-                    int k, attn__ahead *ahead) {
-    enum { MOST_BLOCKS = MOST_PAIRS / SIDE };
-    _Alignas(ROW) char left[MOST_BLOCKS][TILE], right[MOST_BLOCKS][TILE], sums[4][TILE];
-    _Alignas(ROW) float turned[SIDE * SIDE];
-    for (int i = 0; i < m; i += SIDE) {
-        const int rows = least(m - i, SIDE);
-        copy_strip(left[0], (attn__left){a.at + (int64_t)i * a.row, a.row, 1}, rows, k);
-        for (int l = 0; l < k / SIDE; l++) {
-            attn__ops_bf16.transpose((float *)right[l], left[l], ROW, SIDE, 0, NULL);
-        }
-        __asm__ volatile("" ::: "memory");
-        for (int j = 0; j < n; j += 4 * SIDE) {
-            const int strips = least((n - j) / SIDE, 4);
-            dots_of_strip(sums, right, b + j * step, step, strips, k, ahead);
-            for (int e = 0; e < strips; e++) {
-                attn__ops_bf16.transpose(turned, sums[e], ROW, (rows + 3) / 4 * 4, 0, NULL);
-                for (int x = 0; x < rows; x++) {
-                    memcpy(to + (int64_t)(i + x) * ld + j + e * SIDE, turned + x * SIDE,
-                           SIDE * sizeof *to);
-                }
-            }
-        }
-    }
-}
+/* -- The registers ----------------------------------------------------------------------------- */
 
 void attn__begin_amx(void) {
     _tile_loadconfig(&all_whole);

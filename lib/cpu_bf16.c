@@ -132,7 +132,7 @@ static int ops_zip(float *to, const void *a, const void *b, int n, int64_t panel
 #include "cpu_loops.h"
 
 const attn__tile_ops attn__ops_amx = TABLE("amx", attn__mul_amx, attn__begin_amx, attn__end_amx,
-                                           attn__go_on_amx, attn__dots_amx);
+                                           attn__go_on_amx, attn__dots_amx, attn__sums_amx);
 
 #if defined(__clang__)
 #pragma clang attribute pop

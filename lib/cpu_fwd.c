@@ -286,6 +286,9 @@ void attn__cpu_forward(const attn__cpu_run *run, int thread, attn__chunk chunk, 
     attn__tile_open(&t, run, plan->queries, thread, chunk.b);
     t.hk = chunk.hk;
     const int rows = lay_parts(&t, &chunk, begin * SEGMENT);
+    if (rows <= NARROW) {
+        attn__begin_narrow(&t, rows);
+    }
     int c = begin * SEGMENT;
     for (int segment = begin; segment < end; segment++) {
         if (segment + 1 == end && !states) {

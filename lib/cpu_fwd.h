@@ -58,7 +58,8 @@ void attn__end_strips(const attn__tile *t, attn__strips *x);
 /* -- cpu_narrow.c ------------------------------------------------------------------------------ */
 /* The state of one row of head h of the tile's sequence and key head, with o times AGAIN. */
 void attn__forward_again(attn__tile *t, int64_t h, int row, const attn__state *to);
-/* A tile whose parts have NARROW rows together at most. */
+/* An item whose parts have so many rows together, NARROW at most; and a tile of it. */
+void attn__begin_narrow(attn__tile *t, int rows);
 void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const int *class_);
 
 /* -- cpu_split.c ------------------------------------------------------------------------------- */

@@ -236,20 +236,21 @@ static void ops_transpose(float *to, const char *from, int64_t step, int cols, i
 
 /* The table; pairs: its product of pairs of bf16, and what goes before and after. */
 #ifdef DOT2
-#define PAIRS(pairs, before, after, steps, dots_of)                                                \
-    .mul_pairs = (pairs), .go_on = (steps), .dots = (dots_of), .begin = (before), .end = (after),  \
-    .narrow = ops_narrow, .zip = ops_zip, .split_row = ops_split_row,                              \
+#define PAIRS(pairs, before, after, steps, few_dots, few_sums)                                     \
+    .mul_pairs = (pairs), .go_on = (steps), .dots = (few_dots), .sums = (few_sums),                \
+    .begin = (before), .end = (after), .narrow = ops_narrow, .zip = ops_zip,                       \
+    .split_row = ops_split_row,                                                                    \
     .split_pairs = ops_split_pairs,
 #else
-#define PAIRS(pairs, before, after, steps, dots_of)
+#define PAIRS(pairs, before, after, steps, few_dots, few_sums)
 #endif
-#define TABLE(its_name, pairs, before, after, steps, dots_of)                                      \
+#define TABLE(its_name, pairs, before, after, steps, few_dots, few_sums)                           \
     {                                                                                              \
         .name = its_name, .mul = ops_mul, .mul_few = ops_mul_few,                                  \
-        PAIRS(pairs, before, after, steps, dots_of)                                                \
+        PAIRS(pairs, before, after, steps, few_dots, few_sums)                                     \
         .transpose = ops_transpose, .finite = ops_finite, .scale = ops_scale,                      \
         .visible = ops_visible, .settle = ops_settle, .softmax = ops_softmax,                      \
         .softmax_rows = ops_softmax_rows, .fold = ops_fold, .grad = ops_grad                       \
     }
 
-const attn__tile_ops OPS = TABLE(OPS_NAME, ops_mul_pairs, NULL, NULL, NULL, NULL);
+const attn__tile_ops OPS = TABLE(OPS_NAME, ops_mul_pairs, NULL, NULL, NULL, NULL, NULL);

@@ -8,11 +8,12 @@
                              |row|        multiplied at once; then softmax of each part's rows; then
                              |row|        32 rows of v at a time, as they lie
 
-   With tile registers rows of bf16 k are a left factor as they lie, and their sums are transposed.
-   While k is multiplied v is asked for, and while v is, the next tile's k, a few lines at a time.
+   With tile registers both products take bf16 rows as they lie (cpu_few.c). While k is multiplied
+   v is asked for, and while v is, the next tile's k, a few lines at a time.
    The sums are those of any other tile, bit for bit: an element's terms are added in order of the
-   keys, from zero. Not so p v of bf16 pairs: p stays f32 and v's numbers are made f32, as pairing
-   rows of v takes longer than their products. With ATTN_BATCH_INVARIANT rows are paired.
+   keys, from zero. Not so p v of bf16 pairs without tile registers: p stays f32 and v's numbers
+   are made f32, as pairing rows of v takes longer than their products there. With
+   ATTN_BATCH_INVARIANT rows are paired.
 
    Whether v is finite shows in the sums: 0 * NaN and 0 * infinity are NaN. Then the tile is done
    again, with v in panels from which these elements are gone. */
@@ -45,7 +46,16 @@ static int64_t terms_of(int rows, int columns, int k) {
     return (int64_t)columns / LANES * ((rows + 5) / 6) * k;
 }
 
-/* The scores from k where it lies; 0 if that is not possible. */
+void attn__begin_narrow(attn__tile *t, int rows) {
+    const attn__cpu_plan *const plan = t->run->plan;
+    const int ld = plan->ldd / 2;
+    for (int i = 0; i < rows && plan->pairs && plan->ops->dots; i += LANES) {
+        plan->ops->transpose(t->x.q_columns + i * ld, (const char *)(t->x.q + i * ld),
+                             ld * (int64_t)sizeof(float), ld, 0, NULL);
+    }
+}
+
+/* The scores of all parts from k where it lies; 0 if that is not possible. */
 static int scores_in_place(attn__tile *t, const narrow *x) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
@@ -56,8 +66,8 @@ static int scores_in_place(attn__tile *t, const narrow *x) {
         return 0;
     }
     t->ahead = ahead_of(t, &p->v, t->c0, (int64_t)t->n * ld / (LANES * LANES));
-    plan->ops->dots(t->x.s + x->at * LDS, LDS, (attn__left){t->x.q + x->at * ld, ld, 1}, k,
-                    p->k.st[2] * p->k.bytes, x->rows, t->n, ld, &t->ahead);
+    plan->ops->dots(t->x.s, LDS, t->x.q_columns, k, p->k.st[2] * p->k.bytes, x->at + x->rows, t->n,
+                    ld, &t->ahead);
     return 1;
 }
 
@@ -107,21 +117,58 @@ static void all_rows(attn__tile *t, narrow *x, int c0, const int *next, const in
     }
 }
 
-/* v where it lies, or NULL if p has to be multiplied by a copy. That is of pairs, as in tiles of
-   many rows, unless the sequence has few rows, however they are shared out, and a row's bits may
-   depend on that. */
-static const char *v_in_place(const attn__tile *t) {
+/* How p and v are multiplied: v in tile registers or as f32, where it lies; p by a copy of v, in
+   panels. */
+enum way { BY_REGISTERS, BY_F32, BY_PANELS };
+
+/* Pairs are multiplied as pairs, as in tiles of many rows, unless registers are missing and the
+   sequence has few rows, however they are shared out, and a row's bits may depend on that. */
+static enum way way_of(const attn__tile *t, const char **v) {
     const attn__problem *const p = t->run->p;
+    const attn__cpu_plan *const plan = t->run->plan;
     const int64_t step = p->v.st[2];
     const int type = p->v.type == ATTN_BF16 ? ATTN_BF16 : ATTN_F32;
     const int few = t->seq.nq * (p->H / p->HK) <= NARROW && !(p->flags & ATTN_BATCH_INVARIANT);
-    if (step < 0 || step > INT32_MAX || (t->run->plan->pairs && !few)) {
-        return NULL;
+    *v = step < 0 || step > INT32_MAX
+             ? NULL
+             : attn__direct(&p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0, type, LANES);
+    if (plan->pairs && plan->ops->sums) {
+        return *v && t->n % (2 * LANES) == 0 ? BY_REGISTERS : BY_PANELS;
     }
-    return attn__direct(&p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0, type, LANES);
+    return *v && (few || !plan->pairs) ? BY_F32 : BY_PANELS;
 }
 
-/* x.sum = p v; returns whether all are finite. */
+/* o, which is that of all rows: the states of a chunk's parts follow one another. */
+static float *sums_at(const attn__tile *t, const narrow *x) {
+    return t->x.part[x->first].now.o;
+}
+
+static void scale_sums(const attn__tile *t, const narrow *x, float *sums) {
+    const int ldv = t->run->plan->ldv;
+    for (int i = 0; i < x->rows; i++) {
+        if (x->corr[x->at + i] != 1) {
+            t->run->plan->ops->scale(sums + i * ldv, NULL, x->corr[x->at + i], ldv);
+        }
+    }
+}
+
+/* o += p v in tile registers; 0, and o is as it was, unless all are finite. */
+static int sum_by_registers(attn__tile *t, const narrow *x, const char *v) {
+    const attn__cpu_plan *const plan = t->run->plan;
+    const attn__view *const view = &t->run->p->v;
+    const size_t bytes = (size_t)(x->rows * plan->ldv) * sizeof(float);
+    memcpy(t->x.sum, sums_at(t, x), bytes);
+    scale_sums(t, x, t->x.sum);
+    plan->ops->sums(t->x.sum, plan->ldv, (attn__left){t->x.s + x->at * LDS, LDS, 1}, v,
+                    view->st[2] * view->bytes, x->rows, plan->ldv, t->n / 2, &t->ahead);
+    if (!plan->ops->finite(t->x.sum, (int64_t)x->rows * plan->ldv)) {
+        return 0;
+    }
+    memcpy(sums_at(t, x), t->x.sum, bytes);
+    return 1;
+}
+
+/* The same as f32, 32 rows of v at a time. */
 static int sum_in_place(attn__tile *t, const narrow *x, const char *v) {
     const attn__problem *const p = t->run->p;
     const attn__cpu_plan *const plan = t->run->plan;
@@ -133,26 +180,20 @@ static int sum_in_place(attn__tile *t, const narrow *x, const char *v) {
                            (attn__right){v + l * step * p->v.bytes, (int)step, LANES}, x->rows,
                            plan->ldv, least(V_STEP, t->n - l), MUL_CONTINUE, bf16, &t->ahead);
     }
-    return plan->ops->finite(t->x.sum, (int64_t)x->rows * plan->ldv);
-}
-
-/* o, which is that of all rows: the states of a chunk's parts follow one another. */
-static float *scaled_sums(attn__tile *t, const narrow *x) {
-    const int ldv = t->run->plan->ldv;
-    float *const o = t->x.part[x->first].now.o;
-    for (int i = 0; i < x->rows; i++) {
-        if (x->corr[x->at + i] != 1) {
-            t->run->plan->ops->scale(o + i * ldv, NULL, x->corr[x->at + i], ldv);
-        }
+    if (!plan->ops->finite(t->x.sum, (int64_t)x->rows * plan->ldv)) {
+        return 0;
     }
-    return o;
+    scale_sums(t, x, sums_at(t, x));
+    plan->ops->fold(sums_at(t, x), 1, t->x.sum, 1, x->rows * plan->ldv);
+    return 1;
 }
 
 static void sum_panels(attn__tile *t, const narrow *x) {
     const attn__cpu_plan *const plan = t->run->plan;
     const int pairs = t->form == FORM_PAIRS, keys = pairs ? (t->n + 1) / 2 : t->n;
+    scale_sums(t, x, sums_at(t, x));
     (pairs ? plan->ops->mul_pairs : plan->ops->mul)(
-        scaled_sums(t, x), plan->ldv, (attn__left){t->x.s + x->at * LDS, LDS, 1},
+        sums_at(t, x), plan->ldv, (attn__left){t->x.s + x->at * LDS, LDS, 1},
         (attn__right){t->x.v, LANES, (int64_t)keys * LANES}, x->rows, plan->ldv, keys, MUL_ADD);
 }
 
@@ -181,15 +222,18 @@ void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const i
     }
     x.at = t->x.part[x.first].at;
     x.rows = t->x.part[x.last].at + t->x.part[x.last].rows - x.at;
-    const char *const v = v_in_place(t);
-    t->form = v || !plan->pairs ? FORM_F32 : FORM_PAIRS;
+    const char *v;
+    const enum way way = way_of(t, &v);
+    t->form = way == BY_F32 || !plan->pairs ? FORM_F32 : FORM_PAIRS;
     keep(t, &x, 0);
     all_scores(t, &x);
     all_rows(t, &x, c0, next, class_, &wild);
-    t->ahead =
-        ahead_of(t, &p->k, t->c0 + BN, v ? terms_of(x.rows, plan->ldv, t->n) : (int64_t)t->n);
-    if (v && sum_in_place(t, &x, v)) {
-        plan->ops->fold(scaled_sums(t, &x), 1, t->x.sum, 1, x.rows * plan->ldv);
+    t->ahead = ahead_of(t, &p->k, t->c0 + BN,
+                        way == BY_REGISTERS ? (int64_t)t->n / 2 * ((plan->ldv + 63) / 64)
+                        : way == BY_F32     ? terms_of(x.rows, plan->ldv, t->n)
+                                            : (int64_t)t->n);
+    if ((way == BY_REGISTERS && sum_by_registers(t, &x, v)) ||
+        (way == BY_F32 && sum_in_place(t, &x, v))) {
         return;
     }
     /* of the same form, so that what no row looks at changes no bit */

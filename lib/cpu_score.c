@@ -67,6 +67,7 @@ void attn__scratch_lay(const attn__cpu_plan *plan, const attn__problem *p, char 
         x->row_scale = floats(&l, rows);
         x->wild = floats(&l, rows * ldv);
         x->sum = floats(&l, BM * ldv);
+        x->q_columns = floats(&l, plan->pairs ? 2 * LANES * ldd / 2 : 0);
         if (plan->split) {
             x->q_split = floats(&l, rows * 3 * ldd / 2);
             x->kt_split = floats(&l, 3 * BN * ldd / 2);

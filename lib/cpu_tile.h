@@ -159,11 +159,16 @@ typedef struct attn__tile_ops {
     /* The queue's steps that are due after one more row; all: all that are left. NULL where a
        product keeps the processor from other work. */
     void (*go_on)(attn__queue *queue, int all);
-    /* to[m][n] = dot products of rows of a, of pairs, and of n rows of bf16 that lie `step` bytes
-       apart, the same bits as mul_pairs makes of these transposed; k pairs, n and k multiples of
-       LANES. It asks for memory with every LANES pairs of LANES rows. NULL where transposing is no
-       slower. */
-    void (*dots)(float *to, int ld, attn__left a, const char *b, int64_t step, int m, int n, int k,
+    /* Few rows by bf16 rows that lie `step` bytes apart, the same bits as mul_pairs makes of these
+       in panels; NULL where that is no slower, both or neither.
+       dots: to[m][n] = dot products of m rows of pairs and n rows; the m rows are given transposed,
+       as panels of LANES rows (what fills the last one is anything); n and k, pairs, multiples of
+       LANES. It asks for memory with every LANES pairs of LANES rows.
+       sums: to[m][n] += p v, with p[m][k] pairs along v's 2 k rows of n numbers; n and k multiples
+       of LANES. LANES rows of p may be read. It asks with every two rows of 4 LANES numbers. */
+    void (*dots)(float *to, int ld, const float *a, const char *b, int64_t step, int m, int n,
+                 int k, attn__ahead *ahead);
+    void (*sums)(float *to, int ld, attn__left p, const char *v, int64_t step, int m, int n, int k,
                  attn__ahead *ahead);
     /* What a thread does before its first mul_pairs and after its last; NULL: nothing. */
     void (*begin)(void);
@@ -232,13 +237,17 @@ extern const attn__tile_ops attn__ops_avx2, attn__ops_avx512, attn__ops_bf16, at
 /* -- cpu_amx.c --------------------------------------------------------------------------------- */
 /* Whether this process may use AMX: asks the system for it. */
 int attn__has_amx(void);
-/* A table's begin, end, mul_pairs, go_on and dots. */
+/* A table's begin, end, mul_pairs and go_on. */
 void attn__begin_amx(void);
 void attn__end_amx(void);
 void attn__mul_amx(float *c, int c_ld, attn__left a, attn__right b, int m, int n, int k,
                    enum attn__mul how);
 void attn__go_on_amx(attn__queue *queue, int all);
-void attn__dots_amx(float *to, int ld, attn__left a, const char *b, int64_t step, int m, int n,
+
+/* -- cpu_few.c --------------------------------------------------------------------------------- */
+void attn__dots_amx(float *to, int ld, const float *a, const char *b, int64_t step, int m, int n,
+                    int k, attn__ahead *ahead);
+void attn__sums_amx(float *to, int ld, attn__left p, const char *v, int64_t step, int m, int n,
                     int k, attn__ahead *ahead);
 #endif
 

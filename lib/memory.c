@@ -6,14 +6,19 @@
        base                    base + 256 = the pointer handed out, aligned to 256
        | size | ............. | bytes                                        |
 
-   Memory that is not comes in the blocks of blocks.c. */
+   Of large blocks the system is asked for large pages: a processor then looks up few addresses.
+   Memory that is not the host's comes in the blocks of blocks.c. */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* madvise */
+#endif
 #include "blocks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { HOST = 1, ALIGN = 256 };
+enum { HOST = 1, ALIGN = 256, LARGE_PAGE = 2 << 20 };
 
 /* -- Buffers ----------------------------------------------------------------------------------- */
 
@@ -38,6 +43,13 @@ static int new_near(const attn_device *device, uint64_t bytes, void **pointer) {
             (unsigned long long)bytes, device->name, (unsigned long long)total,
             (unsigned long long)used);
     }
+#ifdef MADV_HUGEPAGE
+    if (bytes >= 2 * LARGE_PAGE) { /* whole pages of it; a system may do otherwise */
+        char *const first = base + (size_t)-(uintptr_t)base % LARGE_PAGE;
+        (void)madvise(first, (size_t)(base + bytes - first) / LARGE_PAGE * LARGE_PAGE,
+                      MADV_HUGEPAGE);
+    }
+#endif
     memcpy(base, &bytes, sizeof bytes);
     *pointer = base + ALIGN;
     return ATTN_OK;

@@ -533,6 +533,8 @@ TEST_CASE("cpu: with the flag a row of a whole tile has the bits of a row alone"
     const Variant v("k <= q");
     const Cpu cpu(1);
     Case all(1, 1, 1, 256, 256, 64, 64), one(1, 1, 1, 1, 256, 64, 64);
+    all.type = one.type = GENERATE(ATTN_F32, ATTN_BF16);
+    all.real = one.real = ATTN_F32;
     all.fill();
     one.fill();
     copy(*one.k, 0, *all.k, 0, 256 * 64);

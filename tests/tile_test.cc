@@ -359,17 +359,18 @@ TEST_CASE("tile: split products have f32's accuracy, and what is not tame is tol
     }
 }
 
-TEST_CASE("tile: dots of rows where they lie have the bits of their transpose's product") {
+TEST_CASE("tile: products of few rows with rows where they lie have the bits of panels'") {
     for (int table = 0; attn__tile_ops_at(table); table++) {
         const attn__tile_ops &ops = *attn__tile_ops_at(table);
         if (!ops.dots) {
             continue;
         }
         CAPTURE(ops.name);
-        const int n = 112, most = 33, step = 3 * 64 + 2; // bytes from row to row: any number
+        const int n = 112, most = 48, step = 3 * 64 + 2; // bytes from row to row: any number
         for (const int k : {16, 48}) {                   // pairs
             std::vector<char> b(static_cast<size_t>(n * step));
             std::vector<float> a(static_cast<size_t>(most * k)), bt(static_cast<size_t>(n * k));
+            std::vector<float> turned(a.size());
             for (size_t i = 0; i < a.size(); i++) {
                 a[i] = pair_of(noise(2 * i), noise(2 * i + 1));
             }
@@ -381,14 +382,49 @@ TEST_CASE("tile: dots of rows where they lie have the bits of their transpose's 
                     bt[static_cast<size_t>((j / 16 * k + l) * 16 + j % 16)] = x;
                 }
             }
+            for (int i = 0; i < most; i += 16) {
+                ops.transpose(&turned[static_cast<size_t>(i * k)],
+                              reinterpret_cast<const char *>(&a[static_cast<size_t>(i * k)]), k * 4,
+                              k, 0, nullptr);
+            }
             ops.begin();
-            for (const int m : {1, 4, 16, 17, most}) {
+            for (const int m : {1, 4, 16, 17, 33}) {
                 CAPTURE(k, m);
                 std::vector<float> x(static_cast<size_t>(m * n)), y(x.size(), 7);
                 attn__ahead none = {};
                 ops.mul_pairs(x.data(), n, {a.data(), k, 1}, {bt.data(), 16, k * 16}, m, n, k,
                               MUL_SET);
-                ops.dots(y.data(), n, {a.data(), k, 1}, b.data(), step, m, n, k, &none);
+                ops.dots(y.data(), n, turned.data(), b.data(), step, m, n, k, &none);
+                CHECK(memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0);
+            }
+            ops.end();
+        }
+        for (const int columns : {16, 32, 48, 64, 80, 160}) { // of v, whose rows are 64 keys
+            const int keys = 64, row = 2 * columns + 6;
+            std::vector<char> v(static_cast<size_t>(keys * row));
+            std::vector<float> panels(static_cast<size_t>(keys / 2 * columns));
+            std::vector<float> p(static_cast<size_t>(most * keys / 2));
+            for (size_t i = 0; i < p.size(); i++) {
+                p[i] = pair_of(noise(2 * i + 31), noise(2 * i + 32));
+            }
+            for (int j = 0; j < keys; j++) {
+                for (int d = 0; d < columns; d++) {
+                    const int panel = d / 16 * keys / 2 + j / 2;
+                    const size_t pair = static_cast<size_t>(panel * 16 + d % 16);
+                    const float x = pair_of(noise(static_cast<size_t>(j * columns + d)), 0);
+                    memcpy(&v[static_cast<size_t>(j * row + d * 2)], &x, 2);
+                    memcpy(reinterpret_cast<char *>(&panels[pair]) + j % 2 * 2, &x, 2);
+                }
+            }
+            ops.begin();
+            for (const int m : {1, 4, 16, 17, 33}) {
+                CAPTURE(columns, m);
+                std::vector<float> x(static_cast<size_t>(m * columns), 3), y(x);
+                attn__ahead none = {};
+                ops.mul_pairs(x.data(), columns, {p.data(), keys / 2, 1},
+                              {panels.data(), 16, keys / 2 * 16}, m, columns, keys / 2, MUL_ADD);
+                ops.sums(y.data(), columns, {p.data(), keys / 2, 1}, v.data(), row, m, columns,
+                         keys / 2, &none);
                 CHECK(memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0);
             }
             ops.end();
