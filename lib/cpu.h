@@ -257,8 +257,8 @@ void attn__sum_keys(const attn__tile *t, float *to, int ld, const float *x, cons
 
 /* -- cpu_limits.c ------------------------------------------------------------------------------ */
 void attn__limits_plan(const attn_graph *g, int mask, attn__limits *to);
-/* Local keys that the limits leave to a local row. */
-void attn__limits_row(const attn__tile *t, int64_t row, int64_t *begin, int64_t *end);
+/* Local keys begin..end that the limits leave to each of some local rows; none: begin >= end. */
+void attn__limits_rows(const attn__tile *t, int64_t row, int rows, int64_t *begin, int64_t *end);
 
 /* -- cpu_load.c -------------------------------------------------------------------------------- */
 /* Rows row.. of head h as to[rows][round_lanes(D)]. */

@@ -50,11 +50,29 @@ static inline __attribute__((always_inline)) void store_split(float *to, int64_t
     }
 }
 
-static void ops_split_row(float *to, int64_t part, const float *x, int n) {
-    for (int j = 0; j < n; j += 16) {
+/* Lanes that are not tame. */
+static inline __attribute__((always_inline)) __mmask16 wild_of(__m512 x) {
+    const __m512i most = _mm512_set1_epi32((127 + 56) << 23);
+    const __m512i least = _mm512_set1_epi32((127 - 80) << 23);
+    const __m512i size = _mm512_and_si512((__m512i)x, _mm512_set1_epi32(0x7fffffff));
+    return _mm512_cmpgt_epi32_mask(size, most) |
+           (_mm512_cmplt_epi32_mask(size, least) & _mm512_test_epi32_mask(size, size));
+}
+
+static int ops_split_row(float *to, int64_t part, const float *x, int n) {
+    __mmask16 wild = 0;
+    int j = 0;
+    for (; j + 32 <= n; j += 32) {
+        const __m512 y[2] = {_mm512_loadu_ps(x + j), _mm512_loadu_ps(x + j + 16)};
+        wild |= wild_of(y[0]) | wild_of(y[1]);
+        store_split(to + j / 2, part, y, 2);
+    }
+    if (j < n) {
         const __m512 y = _mm512_loadu_ps(x + j);
+        wild |= wild_of(y);
         store_split(to + j / 2, part, &y, 1);
     }
+    return wild == 0;
 }
 
 static int ops_split_pairs(float *to, int64_t part, int64_t to_step, const float *first,
@@ -62,17 +80,11 @@ static int ops_split_pairs(float *to, int64_t part, int64_t to_step, const float
     const __m512i join = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
                                           8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16,
                                           0);
-    const __m512i top = _mm512_set1_epi32((int)0xffff0000), sign = _mm512_set1_epi32(0x7fffffff);
-    const __m512i most = _mm512_set1_epi32((127 + 56) << 23);
-    const __m512i least = _mm512_set1_epi32((127 - 80) << 23);
+    const __m512i top = _mm512_set1_epi32((int)0xffff0000);
     __mmask16 wild = 0;
     for (int j = 0; j < n; j++, first += step, second += step, to += to_step) {
         __m512 a = _mm512_loadu_ps(first), b = _mm512_loadu_ps(second);
-        for (int i = 0; i < 2; i++) {
-            const __m512i size = _mm512_and_si512((__m512i)(i ? b : a), sign);
-            wild |= _mm512_cmpgt_epi32_mask(size, most) |
-                    (_mm512_cmplt_epi32_mask(size, least) & _mm512_test_epi32_mask(size, size));
-        }
+        wild |= wild_of(a) | wild_of(b);
         for (int i = 0; i < 3; i++) {
             const __m512i y = _mm512_permutexvar_epi16(join, (__m512i)_mm512_cvtne2ps_pbh(b, a));
             _mm512_storeu_si512(to + i * part, y);

@@ -11,10 +11,10 @@
        sums   few rows of p are the left factor; rows of v are joined two by two into the right
               one, a block ahead of the block that is multiplied:
 
-                 v  row 2l    | 0..3 | 4..7 | 8..11 | 12..15 | 16..  |       32 columns, a line
+                 v  row 2l    | 0..3 | 4..7 | 8..11 | 12..15 | 16..  |     32 columns, a line
                     row 2l+1  |      |      |       |        |       |
-                 low          pairs of 0..3, 8..11, 16..19, 24..27           one instruction each,
-                 high         pairs of 4..7, 12..15, 20..23, 28..31          which keeps such an order
+                 low          pairs of 0..3, 8..11, 16..19, 24..27         one instruction each,
+                 high         pairs of 4..7, 12..15, 20..23, 28..31        which wants this order
 
    An element's terms and their order are those of mul_pairs. */
 #include "cpu_tile.h"
@@ -24,7 +24,7 @@
 #include <string.h>
 #if defined(__clang__)
 #pragma clang attribute push(                                                                      \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-bf16"))),                \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-bf16"))),               \
     apply_to = function)
 #else
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-bf16")

@@ -289,13 +289,16 @@ void attn__cpu_forward(const attn__cpu_run *run, int thread, attn__chunk chunk, 
     if (rows <= NARROW) {
         attn__begin_narrow(&t, rows);
     }
-    int c = begin * SEGMENT;
+    int c = t.seq.nk; /* nobody sees anything before it */
+    for (int e = 0; e < chunk.n; e++) {
+        c = t.x.part[e].walk.at < c ? t.x.part[e].walk.at : c;
+    }
     for (int segment = begin; segment < end; segment++) {
         if (segment + 1 == end && !states) {
             prefetch_part(&t, &chunk, 0, &run->p->o);
         }
         const int last = t.seq.nk / SEGMENT <= segment ? t.seq.nk : (segment + 1) * SEGMENT;
-        if (!states && segment > begin && c >= last) {
+        if (!states && c >= last && (t.x.part->has_all || segment + 1 < end)) {
             continue; /* nobody sees anything of it */
         }
         for (int e = 0; e < chunk.n; e++) {

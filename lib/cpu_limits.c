@@ -151,28 +151,33 @@ static int64_t rest_of(const attn__limit *x, const attn__tile *t, int64_t row) {
     return sum;
 }
 
-void attn__limits_row(const attn__tile *t, int64_t row, int64_t *begin, int64_t *end) {
+void attn__limits_rows(const attn__tile *t, int64_t row, int rows, int64_t *begin, int64_t *end) {
     const attn__limits *const all = &t->run->plan->limits;
-    int64_t first = 0, last = 0;
-    *begin = t->seq.k0;
-    *end = (int64_t)t->seq.k0 + t->seq.nk;
+    for (int i = 0; i < rows; i++) {
+        begin[i] = t->seq.k0;
+        end[i] = (int64_t)t->seq.k0 + t->seq.nk;
+    }
     for (int e = 0; e < all->n; e++) {
         const attn__limit *const x = &all->limit[e];
-        const int64_t k = x->by[TERM_K], rest = rest_of(x, t, row);
+        const attn__limit *const y = e + 1 < all->n && x[1].alternative ? x + 1 : x;
+        const int64_t k = x->by[TERM_K], x0 = rest_of(x, t, row), y0 = rest_of(y, t, row);
+        const int64_t x_step = x->by[TERM_Q] + x->by[TERM_I];
+        const int64_t y_step = y->by[TERM_Q] + y->by[TERM_I];
         /* rest + k >= 0: k >= -rest. rest - k >= 0: k <= rest. rest >= 0: all or nothing. */
-        if (k > 0) {
-            first = x->alternative && first < -rest ? first : -rest;
-        } else if (k < 0) {
-            last = x->alternative && last > rest + 1 ? last : rest + 1;
-        } else if (rest < 0) {
-            *end = *begin;
+        for (int i = 0; i < rows; i++) {
+            const int64_t a = x0 + i * x_step, b = y0 + i * y_step, rest = a > b ? a : b;
+            if (k > 0) {
+                begin[i] = -rest > begin[i] ? -rest : begin[i];
+            } else if (k < 0) {
+                end[i] = end[i] > rest + 1 ? rest + 1 : end[i];
+            } else if (rest < 0) {
+                end[i] = begin[i];
+            }
         }
-        if (e + 1 < all->n && all->limit[e + 1].alternative) {
-            continue;
-        }
-        *begin = k > 0 && first > *begin ? first : *begin;
-        *end = k < 0 && last < *end ? last : *end;
+        e += y != x;
     }
-    *begin -= t->seq.k0;
-    *end -= t->seq.k0;
+    for (int i = 0; i < rows; i++) {
+        begin[i] -= t->seq.k0;
+        end[i] -= t->seq.k0;
+    }
 }

@@ -182,11 +182,11 @@ static int block_row(const attn__tile *t, int64_t block, int32_t *mark) {
    that a product takes together. */
 static void bound_rows(attn__tile *t) {
     const int step = t->run->plan->pairs || t->run->plan->split ? 2 * LANES : LANES;
+    int64_t begins[BM], ends[BM];
+    attn__limits_rows(t, t->r0, t->rows, begins, ends);
     for (int i = 0; i < t->rows; i++) {
-        int64_t begin, end;
-        attn__limits_row(t, t->r0 + i, &begin, &end);
-        begin = begin - t->c0 > 0 ? begin - t->c0 : 0;
-        end = end - t->c0 < t->n ? end - t->c0 : t->n;
+        const int64_t begin = begins[i] - t->c0 > 0 ? begins[i] - t->c0 : 0;
+        const int64_t end = ends[i] - t->c0 < t->n ? ends[i] - t->c0 : t->n;
         t->first[i] = (uint8_t)(begin < end ? begin : 0);
         t->last[i] = (uint8_t)(begin < end ? end : 0);
         uint8_t *const first = &t->group_first[i / LANES], *const last = &t->group_last[i / LANES];

@@ -17,6 +17,10 @@
    If the states of all chunks do not fit, some chunks are done after the others. */
 #include "cpu_fwd.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3") /* gcc's -O2 leaves the loops below scalar */
+#endif
+
 #include <math.h>
 #include <string.h>
 

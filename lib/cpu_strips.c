@@ -17,16 +17,14 @@ enum { STRIP = 32, REGISTER_ROW = 64 /* bytes */ };
 
 /* -- What is split ----------------------------------------------------------------------------- */
 
-/* The numbers' sizes are judged by split_pairs, which takes any vectors. A scale above 2^60 would
-   make scores of what products lost. */
+/* A scale above 2^60 would make scores of what products lost. */
 void attn__split_rows(const attn__tile *t, attn__part *r) {
     const attn__tile_ops *const ops = t->run->plan->ops;
     const int ldd = t->run->plan->ldd, row = 3 * ldd / 2;
-    r->tame = r->rows == BM && ops->split_pairs(r->q_split, ldd / 2 * BM, LANES, r->q, r->q + LANES,
-                                                2 * LANES, BM * ldd / (2 * LANES));
+    r->tame = r->rows == BM;
     for (int i = 0; i < r->rows && r->tame; i++) {
-        ops->split_row(r->q_split + i * row, ldd / 2, r->q + i * ldd, ldd);
-        r->tame = fabsf(r->row_scale[i]) < 0x1p60f;
+        r->tame = ops->split_row(r->q_split + i * row, ldd / 2, r->q + i * ldd, ldd) &&
+                  fabsf(r->row_scale[i]) < 0x1p60f;
     }
 }
 

@@ -180,9 +180,9 @@ typedef struct attn__tile_ops {
        all are finite. n a multiple of LANES. */
     int (*zip)(float *to, const void *a, const void *b, int n, int64_t panel);
     /* x[n] split, as to[part][n] of bf16; and n times LANES pairs (a[j], b[j]), as to[part][j] of
-       LANES pairs, which returns 1 if all are tame. Each LANES follow after a step; `part` and
-       steps in floats. NULL together with mul_pairs. */
-    void (*split_row)(float *to, int64_t part, const float *x, int n);
+       LANES pairs. Each LANES follow after a step; `part` and steps in floats. Both return 1 if all
+       are tame. NULL together with mul_pairs. */
+    int (*split_row)(float *to, int64_t part, const float *x, int n);
     int (*split_pairs)(float *to, int64_t part, int64_t to_step, const float *a, const float *b,
                        int64_t step, int n);
     /* to[cols][LANES] = transpose of LANES rows that lie `step` bytes apart; cols a multiple of 4.

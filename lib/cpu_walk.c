@@ -8,13 +8,12 @@
 #include "cpu.h"
 
 void attn__walk_begin(attn__walk *w, const attn__tile *t, int begin) {
-    int64_t first = t->seq.nk, last = 0;
+    int64_t first = t->seq.nk, last = 0, from[BM], to[BM];
+    attn__limits_rows(t, t->r0, t->rows, from, to);
     for (int i = 0; i < t->rows; i++) {
-        int64_t from, to;
-        attn__limits_row(t, t->r0 + i, &from, &to);
-        if (from < to) {
-            first = from < first ? from : first;
-            last = to > last ? to : last;
+        if (from[i] < to[i]) {
+            first = from[i] < first ? from[i] : first;
+            last = to[i] > last ? to[i] : last;
         }
     }
     first = first / BN * BN;

@@ -68,7 +68,7 @@ plant() { # plant NAME FILE SCRIPT
 
 # Of the device under test.
 plant mask-off-by-one cpu_score.c 's/t->seq.q0 + t->r0, t->rows);/t->seq.q0 + t->r0 + 1, t->rows);/'
-plant limit-off-by-one cpu_limits.c 's/: rest + 1;/: rest;/'
+plant limit-off-by-one cpu_limits.c 's/? rest + 1 :/? rest :/'
 plant class-off-by-one cpu_bwd.c 's/LEAF_k, k, k + t->n - 1);/LEAF_k, k, k - 1);/'
 plant dropped-rescale cpu_fwd.c 's/if (corr\[i\] != 1)/if (corr[i] > 1)/'
 plant swapped-head cpu_score.c 's|t->hk = h / (p->H / p->HK)|t->hk = h % p->HK|'

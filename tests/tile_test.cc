@@ -320,7 +320,7 @@ TEST_CASE("tile: split products have f32's accuracy, and what is not tame is tol
                                    static_cast<int>(n * k / 32));
         };
         for (size_t i = 0; i < m; i++) {
-            ops.split_row(&a3[i * k / 2 * 3], k / 2, &a[i * k], k);
+            REQUIRE(ops.split_row(&a3[i * k / 2 * 3], k / 2, &a[i * k], k));
         }
         REQUIRE(split(b));
         attn__queue queue = {};
@@ -353,6 +353,12 @@ TEST_CASE("tile: split products have f32's accuracy, and what is not tame is tol
         for (const float wild : {inf, -not_a_number, 1e17f, -8e-25f}) {
             b[77] = wild;
             CHECK_FALSE(split(b));
+            for (const size_t j : {5, 21, 37}) { // two vectors are split at a time, one is left
+                std::vector<float> row(48, 1), to(72);
+                CHECK(ops.split_row(to.data(), 24, row.data(), 48));
+                row[j] = wild;
+                CHECK_FALSE(ops.split_row(to.data(), 24, row.data(), 48));
+            }
         }
         b[77] = -0.0f;
         CHECK(split(b));
@@ -419,7 +425,11 @@ TEST_CASE("tile: products of few rows with rows where they lie have the bits of 
             ops.begin();
             for (const int m : {1, 4, 16, 17, 33}) {
                 CAPTURE(columns, m);
-                std::vector<float> x(static_cast<size_t>(m * columns), 3), y(x);
+                std::vector<float> x(static_cast<size_t>(m * columns));
+                for (size_t i = 0; i < x.size(); i++) {
+                    x[i] = static_cast<float>(noise(i + 77));
+                }
+                std::vector<float> y(x);
                 attn__ahead none = {};
                 ops.mul_pairs(x.data(), columns, {p.data(), keys / 2, 1},
                               {panels.data(), 16, keys / 2 * 16}, m, columns, keys / 2, MUL_ADD);

@@ -6,40 +6,10 @@
    at 4 places of each, one before each call. To build:
 
        cc -O3 -march=native -Ilib tests/bench/cpu_decode.c libattn.a -lm -ldl -lpthread */
-#define _POSIX_C_SOURCE 200809L
-#include "attn.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#define TRY(x)                                                                                     \
-    do {                                                                                           \
-        if ((x) < 0) {                                                                             \
-            fprintf(stderr, "%s\n", attn_error());                                                 \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "cpu_clock.h"
 
 enum { MOST = 999, PLACES = 4, VECTOR = 16 };
 typedef float vec __attribute__((vector_size(VECTOR * 4), aligned(4)));
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    return x[n / 2];
-}
 
 /* The sum of all floats of x, lest the loads be left out. */
 static float read_all(const float *x, size_t bytes) {
@@ -65,9 +35,7 @@ int main(int argc, char **argv) {
     }
     const char *const name = argc > 6 ? argv[6] : "bf16";
     const int tries = argc > 7 && atoi(argv[7]) < MOST ? atoi(argv[7]) : 15;
-    const int type = strcmp(name, "f32") == 0   ? ATTN_F32
-                     : strcmp(name, "f16") == 0 ? ATTN_F16
-                                                : ATTN_BF16;
+    const int type = type_of(name);
     const int64_t B = size[0], H = size[1], HK = size[2], S = size[3], D = size[4];
     const size_t each = (size_t)(type >> 11), few = (size_t)(B * H * D) * each,
                  bytes = (size_t)(B * HK * S * D) * each;
@@ -98,11 +66,11 @@ int main(int argc, char **argv) {
     double read[MOST], run[MOST];
     float sink = 0;
     for (int i = -1; i < tries; i++) {
-        const double a = now();
+        const double a = seconds_of(0);
         sink += read_all(memory[1], bytes) + read_all(memory[2], bytes);
-        const double b = now();
+        const double b = seconds_of(0);
         TRY(attn_run(plan, &call, workspace, NULL));
-        const double c = now();
+        const double c = seconds_of(0);
         if (i >= 0) {
             read[i] = b - a;
             run[i] = c - b;

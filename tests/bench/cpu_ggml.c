@@ -12,25 +12,12 @@
    One thread, its CPU time; both take turns on the same numbers, medians. ggml takes q in f32 and
    rounds it to the type of k, which is the type that attn's q has here; its causal mask is a tensor
    of f16. The results are compared. */
-#define _POSIX_C_SOURCE 200809L
-#include "attn.h"
+#include "cpu_clock.h"
 
 #include <ggml-cpu.h>
 #include <ggml.h>
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#define TRY(x)                                                                                     \
-    do {                                                                                           \
-        if ((x) < 0) {                                                                             \
-            fprintf(stderr, "%s\n", attn_error());                                                 \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 enum { MOST_TRIES = 99 };
 
@@ -45,22 +32,6 @@ typedef struct type {
     int attn;
     enum ggml_type ggml;
 } type;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    return x[n / 2];
-}
 
 /* -- attn -------------------------------------------------------------------------------------- */
 
@@ -207,12 +178,12 @@ static void compare(const shape *s, const type *code, int tries) {
     run_ours(&a);
     run_theirs(&b);
     for (int i = 0; i < tries; i++) {
-        const double begin = now();
+        const double begin = seconds_of(0);
         run_ours(&a);
-        const double middle = now();
+        const double middle = seconds_of(0);
         run_theirs(&b);
         mine[i] = middle - begin;
-        other[i] = now() - middle;
+        other[i] = seconds_of(0) - middle;
     }
     const double x = median(mine, tries), y = median(other, tries);
     printf("| %s | %s | %.2f | %.2f | %.2f | differs by %.1e\n", s->name, code->name, 1e3 * x,
