@@ -1,6 +1,5 @@
-/* gpu_text_int.h: what gpu_text.c, gpu_text_score.c, gpu_text_mask.c, gpu_text_class.c and
-   gpu_text_grad.c share:
-   text that grows, and a node's line.
+/* gpu_text_int.h: what gpu_text.c, gpu_text_score.c, gpu_text_form.c, gpu_text_mask.c,
+   gpu_text_class.c and gpu_text_grad.c share: text that grows, and a node's line.
 
    Who includes it: they. */
 #ifndef ATTN_GPU_TEXT_INT_H
@@ -28,6 +27,14 @@ int attn__put_score(attn__text *t, const attn_graph *g, const int32_t *word, int
 /* attn_score_grad of what `a` derives, behind attn_score. need: room for every node. */
 int attn__put_score_grad(attn__text *t, const attn__adjoint *a, const int32_t *word,
                          uint8_t *need);
+/* gpu_text_form.c: a constant that one may divide by; g of a node g * s, 0: it is none. */
+int attn__is_number(const attn__node *node);
+float attn__gain_of_s(const attn_graph *g, int at);
+/* f of s - f |q - k|, or, with sign -1, of s + f |q - k|; -1: it is something else. */
+int attn__fall_of(const attn_graph *g, int root, int *sign);
+/* Of a score c tanh(g s), c and g of one sign, their lines; of others none. */
+void attn__put_cap(attn__text *t, const attn_graph *g, int root);
+
 /* The line of a node that is a distance of q and k as f32, for functions with `near`; 0: none. */
 int attn__put_near(attn__text *t, const attn_graph *g, int at);
 /* gpu_text_mask.c: attn_mask_ends and attn_mask_rest of the mask `root`. need: as above. */

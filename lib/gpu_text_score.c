@@ -13,7 +13,8 @@
    something is contracted with the sum, s = x scale above all; a quotient of s by a constant is a
    product; tanh is core/near.h's. |q - k| as f32 is at->d without its sign.
 
-   What all pairs of a head have in common (a slope) need not be computed for each:
+   gpu_text_form.c tells which scores have exponents of their own. What all pairs of a head have in
+   common (a slope) need not be computed for each:
 
        #define ATTN_SCORE_HELD 1
        DEV void attn_score_hold(const attn_params *p, const attn_pair *at, float *held)
@@ -48,11 +49,6 @@ static const attn__node *arg_of(const score_text *c, int at, int n) {
 static int is_leaf(const attn__node *node, int leaf) {
     return node->op == OP_leaf && node->sym == leaf;
 }
-static int is_number(const attn__node *node) {
-    return node->op == OP_const && node->type == VT_F32 && fabsf(node->u.value.f) >= 0x1p-60f &&
-           fabsf(node->u.value.f) <= 0x1p60f;
-}
-
 /* The result moves little if this argument does. */
 static int is_continuous(int op, int argument) {
     switch (op) {
@@ -100,28 +96,6 @@ static int is_infinite(const score_text *c, int at) {
     case OP_div: return is_infinite(c, node->u.arg[0]);
     default: return 0;
     }
-}
-
-/* node = this * s; 0: it is not. */
-static float gain_of(const score_text *c, int at) {
-    const attn__node *const node = node_of(c, at);
-    if (is_leaf(node, LEAF_s)) {
-        return 1;
-    }
-    if (node->op == OP_neg && node->type == VT_F32) {
-        return -gain_of(c, node->u.arg[0]);
-    }
-    if ((node->op != OP_mul && node->op != OP_div) || node->type != VT_F32) {
-        return 0;
-    }
-    for (int j = 0; j < (node->op == OP_mul ? 2 : 1); j++) {
-        const attn__node *const by = arg_of(c, at, 1 - j);
-        if (is_number(by)) {
-            const float number = by->u.value.f, gain = gain_of(c, node->u.arg[j]);
-            return node->op == OP_mul ? gain * number : gain / number;
-        }
-    }
-    return 0;
 }
 
 static int is_held(const score_text *c, int at) {
@@ -181,7 +155,7 @@ static void put_sum(const score_text *c, int at, int j) {
 /* s divided by a constant. */
 static int is_part_of_s(const score_text *c, int at) {
     return node_of(c, at)->op == OP_div && c->smooth[at] && is_leaf(arg_of(c, at, 0), LEAF_s) &&
-           is_number(arg_of(c, at, 1));
+           attn__is_number(arg_of(c, at, 1));
 }
 static void put_part_of_s(const score_text *c, int at) {
     const attn__node inverse = {.type = VT_F32, .u.value.f = 1 / arg_of(c, at, 1)->u.value.f};
@@ -199,7 +173,7 @@ static void bound_reach(score_text *c, float gain) {
 
 static void put_tanh(score_text *c, int at) {
     const int arg = node_of(c, at)->u.arg[0];
-    const float gain = gain_of(c, arg);
+    const float gain = attn__gain_of_s(c->g, arg);
     if (gain != 0) {
         bound_reach(c, gain);
         put(c->t, "near ? tanh_near(x%d) : ", arg);
@@ -212,8 +186,8 @@ static int capped(const score_text *c, int at) {
     const attn__node *const node = node_of(c, at);
     for (int j = 0; j < 2 && node->op == OP_mul && node->type == VT_F32 && c->smooth[at]; j++) {
         const attn__node *const tanh = arg_of(c, at, j);
-        if (tanh->op == OP_tanh && is_number(arg_of(c, at, 1 - j)) &&
-            gain_of(c, tanh->u.arg[0]) != 0) {
+        if (tanh->op == OP_tanh && attn__is_number(arg_of(c, at, 1 - j)) &&
+            attn__gain_of_s(c->g, tanh->u.arg[0]) != 0) {
             return j;
         }
     }
@@ -222,7 +196,7 @@ static int capped(const score_text *c, int at) {
 
 static void put_capped(score_text *c, int at, int j) {
     const int t = arg_of(c, at, j)->u.arg[0], cap = node_of(c, at)->u.arg[1 - j];
-    const attn__node gain = {.type = VT_F32, .u.value.f = gain_of(c, t)};
+    const attn__node gain = {.type = VT_F32, .u.value.f = attn__gain_of_s(c->g, t)};
     bound_reach(c, gain.u.value.f);
     put(c->t, "near ? cap_near(x, scale, ");
     attn__put_constant(c->t, &gain);
@@ -315,6 +289,16 @@ static void put_hold(score_text *c, const int32_t *word, int root, uint8_t *need
     mark(c, root, need);
     take(c, root, need);
     find_held(c, root, need);
+    int sign = 0;
+    const int fall = attn__fall_of(c->g, root, &sign);
+    const int shared = fall >= 0 && !c->varies[fall];
+    if (shared && is_held(c, fall) < 0 && c->n_held < MOST_HELD) {
+        c->held[c->n_held++] = fall;
+    }
+    if (shared && is_held(c, fall) >= 0) {
+        put(c->t, "#define ATTN_SCORE_FALL(held) (%s(held)[%d])\n", sign < 0 ? "-" : "",
+            is_held(c, fall));
+    }
     put(c->t, "#define ATTN_SCORE_HELD %d\n", c->n_held);
     if (c->n_held == 0) {
         return;
@@ -416,6 +400,7 @@ int attn__put_score(attn__text *t, const attn_graph *g, const int32_t *word, int
            "int near) {\n");
     put_body(&c, word, root, need);
     put(t, "    return x%d;\n}\n", root);
+    attn__put_cap(t, g, root);
     put(t, "#define ATTN_SCORE_BOUNDED %d\n", is_bounded(g, root));
     put(t, "#define ATTN_SCORE_INFINITE %d\n#define ATTN_SCORE_NEAR %d\n", is_infinite(&c, root),
         c.near);

@@ -38,7 +38,7 @@ extern const int attn__n_kernel_files;
 /* SHA-256 of the names and texts that each job begins with: of a chip, of an emulated one. */
 extern const char *const attn__kernel_sums[2];
 
-enum { ATTN__MOST_FILES = 64, ATTN__MOST_DEFINES = 24, ATTN__DEFINE = 48 };
+enum { ATTN__MOST_FILES = 96, ATTN__MOST_DEFINES = 24, ATTN__DEFINE = 48 };
 
 typedef struct attn__job {
     const attn__target *target;

@@ -57,6 +57,8 @@ cases=(
     'dtype=f16 NQ=16 NK=200 D=32 variant="k < 127"' # the last key of a block alone is masked
     'dtype=f16 H=8 HK=2 NQ=1 NK=700 D=32 seed=16 sink=1 variant="k < 64 * (h + 1)"'
     'dtype=bf16 NQ=40 NK=700 D=64 seed=14 scale=4' # maxima that follow late
+    'dtype=bf16 NQ=200 NK=300 D=64 seed=15 scale=2 variant="@alibi 1"' # both sides of q, rows apart
+    'dtype=bf16 NQ=40 NK=200 D=64 seed=16 variant="@causal ~ @softcap 2"'
 )
 
 # Of backward, for faults that forward does not have.
@@ -153,7 +155,7 @@ plant sums-of-a-step-lost sched/multistage.h 's/^        soft_park(t);//' emu:sm
 plant item-untold attn_fwd.hip 's/item_put(&w);//' emu:sm_80
 plant v-where-k-is sched/multistage.h 's/what == RING_V ? 8 : 0/0/' emu:sm_80
 plant mask-of-first-block-only core/weights.h \
-    's/raw, !block_is_full(block), s)/raw, block_number(block) == 0, s)/'
+    's/raw, check, s);/raw, k0 == 0, s);/'
 plant dropout-of-other-keys core/weights.h \
     's/dropout_seed(p), k0, s)/dropout_seed(p), k0 + 2, s)/'
 
@@ -285,9 +287,13 @@ prod p-early sched/producer.h \
 prod fade-early sched/producer.h \
     's/^\( *\)told = block_told/\1softmax_fade(o, \&fade); told = block_told/'
 prod free-early sched/producer.h 's/tile_wait(1);/ring_free(RING_V, \&at->v); tile_wait(1);/'
-prod late-p core/softmax.h 's/s->x\[r\]\[c\] \*= f->by\[r\];//'
+prod late-p core/softmax.h 's/s->x\[r\]\[c\] \*= by;//'
 prod late-m core/softmax.h \
     's/m : m + (float)above/m : m + (float)above + 1/;s/exp2_fast(m - t->m\[r\])/exp2_fast(-above)/'
+prod fall-side core/fall.h 's/a->d + TILE_DOWN(r) < right/a->d + TILE_DOWN(r) > right/'
+prod fall-addends core/fall.h 's/apart |= a.base\[r\] != a.base\[0\];//'
+prod range-down core/range.h 's/it->sum - n/it->sum - n - 1/'
+prod cap-sizes core/cap.h 's/if (!warp_any(!(size <= a.limit)))/if (1)/'
 prod counter sched/producer.h 's/return grid + atomic/return grid + 1 + atomic/'
 prod section core/work.h 's/first = section \* p->near/first = section/'
 prod v-of-next sched/producer.h 's/load_v(l, p, block, 2)/load_v(l, p, next, 2)/'

@@ -29,6 +29,7 @@ typedef struct attn_range {
     lane_bits before; /* of them: the item before this one sees some of the block, too */
 #endif
     i32 base, end;        /* the block that lane 0 looks at; the number past the last block's */
+    i32 sum;              /* RANGE_DOWN: of the first block's number and the last one's */
 } attn_range;
 
 /* A block told, as range_next returns it: its number, doubled, plus 1 if all its pairs are visible;
@@ -99,9 +100,9 @@ DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
 }
 #endif
 
-/* The block that is n-th: the order may be the other one (core/order.h). */
+/* The block that is n-th: the order may be the other one (core/order.h, core/fall.h). */
 DEV i32 range_block(const attn_range *it, i32 n) {
-    return ATTN_ORDERED ? it->end - 1 - n : n;
+    return ATTN_ORDERED ? it->end - 1 - n : RANGE_DOWN ? it->sum - n : n;
 }
 
 DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
@@ -129,6 +130,7 @@ DEV i32 range_end(const attn_params *p, const attn_item *w) {
 DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
     it->base = ATTN_KEY_ROWS ? 0 : w->k_begin / ATTN_BN;
     it->end = range_end(p, w);
+    it->sum = it->base + it->end - 1;
     range_look(it, p, w);
 }
 

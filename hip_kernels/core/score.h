@@ -8,6 +8,8 @@
                             int near)      of s = x scale; lib/gpu_text_score.c says what near is
        DEV void attn_score_hold(const attn_params *p, const attn_pair *at, float *held)
                                            what pairs of a head share; ATTN_SCORE_HELD numbers
+       ATTN_SCORE_FALL(held)               the score is s - that |q - k|: fall.h
+       ATTN_SCORE_CAP, ATTN_SCORE_GAIN     the score is cap tanh(gain s): cap.h
        ATTN_SCORE_BOUNDED                  1: scores differ by so little that none of their
                                            exponentials overflows, whichever is m
        DEV int attn_mask(const attn_params *p, const attn_pair *at, float s)      1: visible
@@ -49,6 +51,22 @@ typedef struct attn_box {
 #define ATTN_MASK_FIRST   0
 #define ATTN_MASK_REST    0
 #endif
+
+/* Exponents straight from the products: fall.h, cap.h. Three groups have too few registers. */
+#define SCORE_STRAIGHT                                                                             \
+    (ATTN_PRODUCER && ATTN_WARPS <= 8 && !ATTN_MASK_READS_S && !ATTN_HAS_SCALES)
+#if SCORE_STRAIGHT && defined(ATTN_SCORE_FALL)
+#define SCORE_FALLS 1
+#else
+#define SCORE_FALLS 0
+#endif
+#if SCORE_STRAIGHT && defined(ATTN_SCORE_CAP)
+#define SCORE_CAPS 1
+#else
+#define SCORE_CAPS 0
+#endif
+#define SCORE_OWN  (SCORE_FALLS || SCORE_CAPS)
+#define RANGE_DOWN SCORE_FALLS
 
 #include "core/range.h"
 #include "core/results.h"
@@ -160,6 +178,9 @@ DEV attn_row score_lane_row(const attn_params *p, const attn_item *w, int r) {
 /* What the pairs of an item have in common, computed once; only where rows are of one head. */
 typedef struct score_held {
     float x[2];
+    float fall; /* fall.h: its gain; q - k of the lane's first row with key 0, in its column */
+    i32 from;
+    int own; /* 1: exponents are fall.h's */
 } score_held;
 #if ATTN_SCORE_HELD
 DEV void score_hold(const attn_params *p, const attn_item *w, score_held *held) {

@@ -1,7 +1,7 @@
 /* softmax.h: online softmax (Milakov and Gimelshein 2018) over the key blocks that a row sees.
 
-   Who calls it: weights.h, finish.h, epilogue.h. x are scores, f the factor of score.h; all else is
-   in powers of two:
+   Who calls it: weights.h, fall.h, cap.h, finish.h, epilogue.h. x are scores, f the factor of
+   score.h; all else is in powers of two:
 
        block:   m' = max x f;   p = 2^(x f - m),   l = l 2^(m_old - m) + sum p,
                                                    o = o 2^(m_old - m) + p v
@@ -15,7 +15,7 @@
    Under the producer schedule, of scores that are products or bounded, m is the maximum of the
    first block that a row sees something of; then p are taken by it, and it follows where their sum
    is large (softmax_late), and p, l and o by the same factor. So no maximum is awaited. A score's
-   own steps (ALiBi's from block to block) may be too large for that.
+   own steps from block to block may be too large for that; fall.h looks at those it knows.
 
    v_scale is folded into p before p is rounded. f16 ends at 2^-24, so there o is counted in units,
    a power of two just above the block's v_scale, and p is multiplied by v_scale / unit, which is
@@ -31,7 +31,7 @@
 
 #define SOFTMAX_SLACK 8.0f
 #define SOFTMAX_LARGE 0x1p15f /* f16 ends at twice that */
-#define SOFTMAX_LATE (ATTN_PRODUCER && (SCORE_RAW || ATTN_SCORE_BOUNDED))
+#define SOFTMAX_LATE (ATTN_PRODUCER && (SCORE_RAW || ATTN_SCORE_BOUNDED || SCORE_OWN))
 #define SOFTMAX_UNITS (ATTN_HAS_SCALES && ATTN_TYPE == ATTN_F16)
 
 /* l: this lane's part of the sum. unit: what o is counted in; most: the largest of them so far. */
@@ -83,17 +83,28 @@ DEV void softmax_max(const tile_s *s, float *top) {
     }
 }
 
-/* m follows the scores, l is brought to the new m; o is left to softmax_fade. */
-DEV void softmax_move(const tile_s *s, attn_soft *t, soft_fade *f, float factor) {
-    float most[TILE_ROWS];
+/* m stays: o is as it should be. */
+DEV void softmax_stay(soft_fade *f) {
     f->moved = 0;
-    softmax_max(s, most);
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const float top = softmax_top(most[r], factor);
-        const int move = SOFTMAX_LATE ? t->m[r] == MINUS_INF && top != MINUS_INF
-                                      : !(top <= t->m[r] + SOFTMAX_SLACK);
-        f->by[r] = move ? exp2_fast(t->m[r] - top) : 1.0f;
-        t->m[r] = move ? top : t->m[r];
+        f->by[r] = 1.0f;
+    }
+}
+
+/* Rows without m get theirs: the maximum in powers of two. Their l and o are 0. */
+DEV void softmax_start(const float *top, attn_soft *t) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        t->m[r] = t->m[r] == MINUS_INF ? top[r] : t->m[r];
+    }
+}
+
+/* m follows the rows' maxima in powers of two, l is brought to the new m; o is left to
+   softmax_fade. */
+DEV void softmax_move(const float *top, attn_soft *t, soft_fade *f) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const int move = !(top[r] <= t->m[r] + SOFTMAX_SLACK);
+        f->by[r] = move ? exp2_fast(t->m[r] - top[r]) : 1.0f;
+        t->m[r] = move ? top[r] : t->m[r];
         t->l[r] *= f->by[r];
         f->moved |= move;
     }
@@ -145,20 +156,21 @@ DEV int softmax_has(const attn_soft *t) {
 DEV void softmax_late(tile_s *s, attn_soft *t, soft_fade *f, const float *sum) {
     int large = 0;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        f->by[r] = 1.0f;
         large |= !(sum[r] <= SOFTMAX_LARGE);
     }
-    f->moved = warp_any(large);
-    if (f->moved) {
+    const int moved = warp_any(large);
+    f->moved |= moved;
+    if (moved) {
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             const float most = row_max(sum[r]);
             const i32 above = (i32)(bits_of(most) >> 23) - 127 - 5;
             const float m = t->m[r];
             t->m[r] = most <= SOFTMAX_LARGE ? m : m + (float)above;
-            f->by[r] = exp2_fast(m - t->m[r]);
-            t->l[r] *= f->by[r];
+            const float by = exp2_fast(m - t->m[r]);
+            f->by[r] *= by;
+            t->l[r] *= by;
             UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-                s->x[r][c] *= f->by[r];
+                s->x[r][c] *= by;
             }
         }
     }

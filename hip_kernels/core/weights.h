@@ -6,12 +6,40 @@
 #define ATTN_WEIGHTS_H
 
 #include "core/dropout.h"
-#include "core/softmax.h"
+#include "core/cap.h"
+#include "core/fall.h"
 
 /* 1: every step asks about its item; otherwise those that weights_ask says. */
 #define WEIGHTS_ASK (!SCORE_RAW || ATTN_HAS_DROPOUT)
-DEV int weights_ask(i32 block, int raw) {
-    return WEIGHTS_ASK || !block_is_full(block) || !raw;
+DEV int weights_ask(i32 block, int raw, const score_held *held) {
+    const int own = SCORE_CAPS || (SCORE_FALLS && held->own);
+    return !block_is_full(block) || ATTN_HAS_DROPOUT || (SCORE_RAW ? !raw : !own);
+}
+
+/* Products become scores, then p. */
+DEV void weights_plain(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
+                       int check, int raw, float factor, tile_s *s, attn_soft *t, soft_fade *f,
+                       int known) {
+    float most[TILE_ROWS];
+    if (check || !raw) {
+        score_tile(p, w, held, k0, raw, check, s);
+    }
+    softmax_stay(f);
+    if (!known || SCORE_OWN) {
+        softmax_max(s, most);
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            most[r] = softmax_top(most[r], factor);
+        }
+        if (SOFTMAX_LATE && !SCORE_OWN) {
+            softmax_start(most, t);
+        } else {
+            softmax_move(most, t, f);
+        }
+    }
+    softmax_p(s, t, factor, most);
+    if (SOFTMAX_LATE) {
+        softmax_late(s, t, f, most);
+    }
 }
 
 /* s becomes p of a block as range_next has it; held, raw, factor: of score.h. o is faded as soon as
@@ -21,19 +49,20 @@ DEV void weights_of(const attn_params *p, const attn_item *w, const score_held *
                     int raw, float factor, tile_s *s, attn_soft *t, tile_o *o, soft_fade *f,
                     int known) {
     const i32 k0 = block_number(block) * ATTN_BN;
-    if (!block_is_full(block) || !raw) {
-        score_tile(p, w, held, k0, raw, !block_is_full(block), s);
+    const int check = !block_is_full(block);
+#if SCORE_CAPS
+    cap_tile(p, w, k0, check, known, s, t, f);
+#elif SCORE_FALLS
+    if (held->own) {
+        fall_tile(p, w, held, k0, check, known, s, t, f);
+    } else {
+        weights_plain(p, w, held, k0, check, raw, factor, s, t, f, known);
     }
-    float sum[TILE_ROWS];
-    if (!known) {
-        softmax_move(s, t, f, factor);
-    }
+#else
+    weights_plain(p, w, held, k0, check, raw, factor, s, t, f, known);
+#endif
     if (o && !SOFTMAX_UNITS) {
         softmax_fade(o, f);
-    }
-    softmax_p(s, t, factor, sum);
-    if (SOFTMAX_LATE) {
-        softmax_late(s, t, f, sum);
     }
 #if ATTN_HAS_DROPOUT
     dropout_tile(p, w, dropout_seed(p), k0, s);

@@ -168,7 +168,7 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
         ring_sync(); /* B */
         next = source_take(&from.k, RING_K);
         ring_load(&hold_k, RING_K, stage, &next, block_row(block[STAGES], &next));
-        if (!TILE_ITEM || weights_ask(block[0], raw)) {
+        if (!TILE_ITEM || weights_ask(block[0], raw, 0)) {
             asked = item_get(w);
         }
         weights_of(p, &asked, 0, block[0], raw, factor, &s, t, o, &fade, 0);

@@ -309,7 +309,7 @@ DEV void producer_weights(const attn_params *p, int slot, const score_held *held
                           int raw, float factor, tile_s *s, attn_soft *t, soft_fade *fade,
                           int *known) {
     attn_item w;
-    if (weights_ask(block, raw)) {
+    if (weights_ask(block, raw, held)) {
         item_told(slot, &w);
     }
     weights_of(p, &w, held, block, raw, factor, s, t, 0, fade, *known);
@@ -338,11 +338,15 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
     tile_p pp;
     soft_fade fade;
     int known = 0;
-    score_held held = {{0, 0}};
+    score_held held = {{0, 0}, 0, 0, 0};
 #if ATTN_SCORE_HELD
     attn_item w;
     item_told(at->slot, &w);
     score_hold(p, &w, &held);
+#if SCORE_FALLS
+    fall_hold(p, &w, &held);
+    held.own = (int)warp_same((u32)held.own);
+#endif
 #endif
     ring_wait_full(RING_K, &at->k);
     i32 told = block_told(&at->k);
