@@ -34,6 +34,9 @@ void attn__find_wild(attn__tile *t, attn__wild_keys *wild, int pairs);
    goes on beside them; NULL: there is none. */
 void attn__forward_rows(attn__tile *t, attn__part *r, int begin, int end,
                         const attn__wild_keys *wild, float *corr, attn__queue *queue);
+/* All rows of parts that follow one another, where all of the tile counts. 0, and nothing is done,
+   unless nothing but scores decides and they are few. */
+int attn__forward_parts(attn__tile *t, int first, int last, float *corr);
 
 /* -- cpu_strips.c ------------------------------------------------------------------------------ */
 /* What a part leaves to the next: a product with v that is still to be made, and whether the first

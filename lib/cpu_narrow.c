@@ -98,6 +98,13 @@ static void all_scores(attn__tile *t, const narrow *x) {
 
 static void all_rows(attn__tile *t, narrow *x, int c0, const int *next, const int *class_,
                      const attn__wild_keys *wild) {
+    int full = !wild->n;
+    for (int e = x->first; e <= x->last; e++) {
+        full &= next[e] == c0 && class_[e] == CLASS_FULL;
+    }
+    if (full && attn__forward_parts(t, x->first, x->last, x->corr + x->at)) {
+        return;
+    }
     for (int e = x->first; e <= x->last; e++) {
         attn__part *const r = &t->x.part[e];
         float *const s = t->x.s + r->at * LDS;

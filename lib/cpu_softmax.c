@@ -219,6 +219,27 @@ static void plain_rows(attn__tile *t, attn__part *r, int i, int rows, const attn
     }
 }
 
+int attn__forward_parts(attn__tile *t, int first, int last, float *corr) {
+    const attn__problem *const p = t->run->p;
+    attn__part *const a = &t->x.part[first], *const z = &t->x.part[last];
+    const int rows = z->at + z->rows - a->at;
+    float *const s = t->x.s + a->at * LDS;
+    if (t->program[PROGRAM_FULL].vm || p->k_scale.type || p->v_scale.type || p->block_m ||
+        p->drop_threshold || t->n % LANES || t->down != 1 || rows > LANES) {
+        return 0;
+    }
+    memset(a->nan + a->rows, 0, (size_t)(rows - a->rows));
+    if (!all_softmax(t, a, 0, s, s, rows, t->n, a->row_scale, corr, NULL)) {
+        return 0;
+    }
+    for (attn__part *r = a + 1; r <= z; r++) {
+        for (int i = 0; i < r->rows; i++) {
+            r->nan[i] |= a->nan[r->at - a->at + i];
+        }
+    }
+    return 1;
+}
+
 void attn__forward_rows(attn__tile *t, attn__part *r, int begin, int end,
                         const attn__wild_keys *wild, float *corr, attn__queue *queue) {
     const int plain = is_plain(t, wild);
