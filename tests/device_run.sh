@@ -87,7 +87,11 @@ check() {
             timeout "$left" "$at/conformance" --device "$on" --list --part "$i/$parts" \
                 --random "${RANDOM_N:-1}" --vary "${VARY:-40}" --seed "$((${SEED:-1} + i))" \
                 --json "$at/parts/$i.json" > "$at/parts/$i.log" 2>&1 < /dev/null
-            [ $? != 124 ] || echo late > "$at/parts/$i.late"
+            case $? in
+                0 | 1) ;;
+                124) echo late > "$at/parts/$i.late" ;;
+                *) echo "part $i ended by itself: status $?" > "$at/parts/$i.crash" ;;
+            esac
         } &
     done
     wait
@@ -97,6 +101,7 @@ check() {
     grep -h 'refused' "$at"/parts/*.log | sort | uniq -c | sort -rn | head -n 5
     left=$(find "$at/parts" -name '*.late' | wc -l)
     [ $((left + parts - i)) = 0 ] || status=1
+    find "$at/parts" -name '*.crash' -exec cat {} + | grep . && status=1
     echo "of $parts parts $left ran out of time, $((parts - i)) were not begun"
     # What a part that ran out of time had done stands in its JSON alone.
     cat "$at"/parts/*.json | awk '/"ok":true/ {p++} /"ok":false/ && /"refused":""/ {f++}
