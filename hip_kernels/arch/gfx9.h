@@ -39,6 +39,7 @@
 #define TILE_ROWS    (ATTN_BM / ATTN_WARPS / 32)
 #define TILE_COLS(n) ((n) / 2)
 #define TILE_CHAINS  2
+#define TILE_LATE    0
 
 /* Of 8 keys a lane has 4: those of two calls of dropout's generator. */
 #define TILE_DROP_CALLS   2

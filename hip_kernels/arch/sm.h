@@ -11,6 +11,7 @@ enum {
 
 #define TILE_ROWS         (ATTN_WARP_ROWS / 8)
 #define TILE_COLS(n)      ((n) / (4 * ATTN_SPLIT))
+#define TILE_LATE         (!ATTN_BACKWARD && ATTN_TYPE != ATTN_F32)
 #define TILE_P_SCALE      1.0f
 #define TILE_CHAINS       (ATTN_PRODUCER ? 2 : 1)
 #define TILE_DROP_CALLS   1

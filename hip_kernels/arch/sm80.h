@@ -39,8 +39,10 @@ enum {
     SHARED_G = SHARED_V + ATTN_STAGES * STAGE_V, /* then p */
     SHARED_ITEM = SHARED_G,                      /* of forward, which has no g */
     ITEM_BYTES = ATTN_BACKWARD ? 0 : 80,
+    SHARED_HELD = SHARED_ITEM + 52, /* two words that the item leaves free */
     SHARED_SOURCES = SHARED_ITEM + ITEM_BYTES,
-    SHARED_SOFT = SHARED_SOURCES + 16 * TILE_PARKS,
+    SHARED_RANGE = SHARED_SOURCES + 16 * TILE_PARKS,
+    SHARED_SOFT = SHARED_RANGE + 16 * ATTN_THREADS * TILE_PARKS,
     SOFT_BYTES = TILE_PARKS * ATTN_WARP_ROWS * ATTN_THREADS
 };
 #define TILE_ITEM (!ATTN_BACKWARD)

@@ -13,19 +13,21 @@
 /* l becomes whole sums. Bit r: row r of the lane is used and holds what is not finite, or has seen
    keys whose p are all 0 (softmax_top); the lanes that share a row agree. */
 DEV u32 epilogue_sum(const attn_item *w, attn_soft *t, const tile_o *o) {
-    u32 wild = 0;
+    u32 bad = 0, wild = 0; /* bad: four bits a row, in which lanes are counted */
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const float m = t->m[r] == MINUS_INF ? 0.0f : t->m[r];
         t->l[r] = row_sum(t->l[r]);
-        float zero = t->l[r] * 0.0f + (t->m[r] == MINUS_INF ? 0.0f
-                                       : t->l[r] == 0.0f    ? 1.0f
-                                                            : t->m[r] * 0.0f);
-        float part[4] = {zero, 0, 0, 0}; /* sums that do not wait for each other */
+        /* sums that do not wait for each other; NaN is not 0 */
+        float part[4] = {t->l[r] * 0.0f, m * 0.0f, 0, 0};
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
             part[c % 4] = fma_f32(o->x[r][c], 0.0f, part[c % 4]);
         }
-        zero = part[0] + part[1] + (part[2] + part[3]);
-        const float not_finite = row_sum(zero != 0.0f ? 1.0f : 0.0f);
-        wild |= (u32)(w->row0 + tile_row(r) < w->rows && not_finite != 0.0f) << r;
+        const int lost = (t->l[r] == 0.0f) & (t->m[r] != MINUS_INF);
+        bad |= (u32)((part[0] + part[1] + (part[2] + part[3]) != 0.0f) | lost) << 4 * r;
+    }
+    bad = (u32)row_sum((float)bad);
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        wild |= (u32)(w->row0 + tile_row(r) < w->rows && (bad >> 4 * r & 15) != 0) << r;
     }
     return wild;
 }

@@ -19,6 +19,7 @@ DEV void finish_begin(attn_soft *t, tile_o *o) {
 }
 
 DEV void finish(const attn_params *p, const attn_item *w, attn_soft *t, tile_o *o) {
+    softmax_end(t);
     const u32 wild = epilogue_sum(w, t, o);
     epilogue_tile(p, w, t, o, wild);
     if (warp_any(wild != 0)) {

@@ -12,18 +12,18 @@
    rounding, and o is left alone. Each row decides for itself, by its own scores. Where no row of
    the warp moved, the multiplication by 1 is skipped.
 
-   Under the producer schedule, of scores that are products or bounded, m is the maximum of the
-   first block that a row sees something of; then p are taken by it, and it follows where their sum
-   is large (softmax_late), and p, l and o by the same factor. So no maximum is awaited. A score's
+   Where TILE_LATE is 1, of scores that are products or bounded, m is the maximum of the first
+   block that a row sees something of; then p are taken by it, and it follows where their sum is
+   large (softmax_late), and p, l and o by the same factor. So no maximum is awaited. A score's
    own steps from block to block may be too large for that; fall.h looks at those it knows.
 
    v_scale is folded into p before p is rounded. f16 ends at 2^-24, so there o is counted in units,
    a power of two just above the block's v_scale, and p is multiplied by v_scale / unit, which is
    below 1 and, but for a v_scale 2^32 times smaller than one before it, not below 1/2.
 
-   A row that has seen nothing has m = -inf. A visible NaN makes its p and so l NaN, a visible +inf
-   makes m not finite, which careful.h looks for; so the maximum may pass over NaN, as one chip's
-   row_max does and another's does not. */
+   A row that has seen nothing has m = SOFTMAX_NONE, at last -inf. A visible NaN makes its p and so
+   l NaN, a visible +inf makes m not finite, which careful.h looks for; so the maximum may pass over
+   NaN, as one chip's row_max does and another's does not. */
 #ifndef ATTN_SOFTMAX_H
 #define ATTN_SOFTMAX_H
 
@@ -31,7 +31,11 @@
 
 #define SOFTMAX_SLACK 8.0f
 #define SOFTMAX_LARGE 0x1p15f /* f16 ends at twice that */
-#define SOFTMAX_LATE (ATTN_PRODUCER && (SCORE_RAW || ATTN_SCORE_BOUNDED || SCORE_OWN))
+#define SOFTMAX_LATE (TILE_LATE && (SCORE_RAW || ATTN_SCORE_BOUNDED || SCORE_OWN))
+/* m of a row that has seen nothing: what -inf stays -inf less of, so that nobody looks at m before
+   the subtraction; behind the loop -inf. The producer schedule has -inf throughout. */
+#define SOFTMAX_HIDES ATTN_PRODUCER
+#define SOFTMAX_NONE (SOFTMAX_HIDES ? MINUS_INF : float_of(0xff7fffffu))
 #define SOFTMAX_UNITS (ATTN_HAS_SCALES && ATTN_TYPE == ATTN_F16)
 
 /* l: this lane's part of the sum. unit: what o is counted in; most: the largest of them so far. */
@@ -44,7 +48,7 @@ typedef struct attn_soft {
 
 DEV void softmax_begin(attn_soft *t) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        t->m[r] = MINUS_INF;
+        t->m[r] = SOFTMAX_NONE;
         t->l[r] = 0;
 #if SOFTMAX_UNITS
         t->unit[r] = t->most[r] = 0x00800000u;
@@ -52,10 +56,11 @@ DEV void softmax_begin(attn_soft *t) {
     }
 }
 
-/* A row's maximum in powers of two. A finite one below f32's end stays finite: only a row that saw
-   nothing has -inf. Its p are all 0 then, which epilogue.h looks for. */
+/* A row's maximum in powers of two. A finite one below f32's end stays finite and above
+   SOFTMAX_NONE: only a row that saw nothing has -inf. Its p are all 0 then, which epilogue.h looks
+   for. */
 DEV float softmax_top(float top, float factor) {
-    return top == MINUS_INF ? top : max_num(top * factor, float_of(0xff7fffffu));
+    return top == MINUS_INF ? top : max_num(top * factor, float_of(0xff7ffffeu));
 }
 
 /* What a row of o is to be multiplied by, as m or the unit moved; 0 in moved: by 1, all of them. */
@@ -94,7 +99,8 @@ DEV void softmax_stay(soft_fade *f) {
 /* Rows without m get theirs: the maximum in powers of two. Their l and o are 0. */
 DEV void softmax_start(const float *top, attn_soft *t) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        t->m[r] = t->m[r] == MINUS_INF ? top[r] : t->m[r];
+        const int none = t->m[r] == SOFTMAX_NONE && top[r] != MINUS_INF;
+        t->m[r] = none ? top[r] : t->m[r];
     }
 }
 
@@ -124,7 +130,7 @@ DEV void softmax_fade(tile_o *o, const soft_fade *f) {
 /* Scores become p, not rounded; sum: the lane's of each row. */
 DEV void softmax_p(tile_s *s, attn_soft *t, float factor, float *sum) {
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const float base = t->m[r] == MINUS_INF ? 0.0f : t->m[r];
+        const float base = SOFTMAX_HIDES && t->m[r] == MINUS_INF ? 0.0f : t->m[r];
         float part[2] = {0, 0};
         UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c += 2) {
             float *const p = s->x[r] + c;
@@ -146,7 +152,7 @@ DEV void softmax_p(tile_s *s, attn_soft *t, float factor, float *sum) {
 DEV int softmax_has(const attn_soft *t) {
     int none = 0;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        none |= t->m[r] == MINUS_INF;
+        none |= t->m[r] == SOFTMAX_NONE;
     }
     return !warp_any(none);
 }
@@ -195,6 +201,13 @@ DEV void softmax_unit(float *x, attn_soft *t, soft_fade *f) {
     }
 }
 #endif
+
+/* Behind the last block. */
+DEV void softmax_end(attn_soft *t) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        t->m[r] = t->m[r] == SOFTMAX_NONE ? MINUS_INF : t->m[r];
+    }
+}
 
 /* What a row of o is multiplied by at last. */
 DEV float softmax_unit_of(const attn_soft *t, int r) {

@@ -73,6 +73,7 @@
             gfx   x[r][4j], [4j+1], [4j+2], [4j+3]   w[r][2j], w[r][2j+1]   keys 8 j + 4 g, .. + 3
 
        TILE_CHAINS    sums of a row's p that a lane keeps, 1 where registers are few, or 2
+       TILE_LATE      1: m need not be a maximum (softmax.h)
        TILE_P_SCALE   p, at most 2^8 (softmax.h), is multiplied by this power of two before it is
                       rounded (1, or 2^k on chips that flush 16-bit subnormals); core/ multiplies
                       and divides
@@ -188,8 +189,9 @@
 
        ATTN_SHARED_BYTES   bytes of shared memory of a block
        TILE_ITEM           1: an item stands there (core/item.h), from SHARED_ITEM on
-       TILE_PARKS          1: maxima and sums stand there during products, from SHARED_SOFT on, and
-                           where K and V begin, at SHARED_SOURCES (sched/multistage.h) */
+       TILE_PARKS          1: maxima and sums stand there during products, from SHARED_SOFT on,
+                           where K and V begin, at SHARED_SOURCES, and ranges, from SHARED_RANGE on
+                           (sched/multistage.h) */
 #ifndef ATTN_TILE_H
 #define ATTN_TILE_H
 

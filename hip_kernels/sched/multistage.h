@@ -21,8 +21,8 @@
        S = 2: each may fly a whole step longer; S = 3: two
 
    Behind the last block loads fill zeros, so that a wait is always for all but the 2 S - 2 youngest
-   loads. Where loads pass through registers, ring_land ends them behind the product that hid
-   them. */
+   loads; where that is for all, there are none. Where loads pass through registers, ring_land ends
+   them behind the product that hid them. */
 #ifndef ATTN_MULTISTAGE_H
 #define ATTN_MULTISTAGE_H
 
@@ -33,6 +33,8 @@
 /* FLYING: loads younger than the one that A or B awaits. It serves the wait before the first step,
    too: in the order above Q is older than K 0, so where K 0 has landed Q has. */
 enum { STAGES = ATTN_STAGES, FLYING = 2 * ATTN_STAGES - 2 };
+/* 1: there are loads behind the last block. */
+#define LOADS_PAST (ATTN_STAGES > 1 || RING_HOLDS)
 
 /* First row of a block as range_next has it; behind the last block: past all rows. */
 DEV i32 block_row(i32 block, const tile_rows *from) {
@@ -119,6 +121,71 @@ DEV void soft_take(attn_soft *t) {
 }
 #endif
 
+/* What the pairs of an item share (score_hold) stands with the item: one thread's, seen by all
+   behind a ring_sync. */
+#define HELD (TILE_ITEM && ATTN_SCORE_HELD)
+#if HELD
+DEV void held_park(const attn_params *p, const attn_item *w) {
+    score_held held;
+    if (thread_id() == 0) {
+        score_hold(p, w, &held);
+        UNROLL for (int i = 0; i < ATTN_SCORE_HELD; i++) {
+            shared_store_u32((u32)(SHARED_HELD + 4 * i), bits_of(held.x[i]));
+        }
+    }
+}
+DEV score_held held_take(void) {
+    const u32 at = forget((u32)SHARED_HELD);
+    score_held held = {{0, 0}, 0, 0, 0};
+    UNROLL for (int i = 0; i < ATTN_SCORE_HELD; i++) {
+        held.x[i] = float_of(shared_load_u32(at + 4 * (u32)i));
+    }
+    return held;
+}
+#else
+DEV void held_park(const attn_params *p, const attn_item *w) {
+    (void)p, (void)w;
+}
+DEV score_held held_take(void) {
+    const score_held none = {{0, 0}, 0, 0, 0};
+    return none;
+}
+#endif
+
+/* So does a warp's range, between the steps; scores that are bounded spill by it. */
+#if TILE_PARKS && !ATTN_SCORE_BOUNDED
+DEV u32 range_at(void) {
+    return forget((u32)SHARED_RANGE + (u32)thread_id() * 16);
+}
+DEV void range_park(const attn_range *it) {
+    const b128 x = {{it->some, it->full, (u32)it->base, (u32)it->end}};
+    shared_store_b128(range_at(), x);
+}
+DEV void range_take(attn_range *it) {
+    const b128 x = shared_load_b128(range_at());
+    it->some = x.w[0];
+    it->full = x.w[1];
+    it->base = (i32)x.w[2];
+    it->end = (i32)x.w[3];
+}
+#else
+DEV void range_park(const attn_range *it) {
+    (void)it;
+}
+DEV void range_take(attn_range *it) {
+    (void)it;
+}
+#endif
+
+/* All of it, before the loop. */
+DEV void parks_begin(const attn_params *p, const attn_item *w, const tile_sources *from,
+                     const attn_soft *t, const attn_range *it) {
+    sources_park(from);
+    held_park(p, w);
+    soft_park(t);
+    range_park(it);
+}
+
 /* Blocks of this step and the next ones move up by one. */
 DEV void next_block(i32 block[STAGES + 1], attn_range *it, const attn_params *p,
                     const attn_item *w) {
@@ -126,6 +193,15 @@ DEV void next_block(i32 block[STAGES + 1], attn_range *it, const attn_params *p,
         block[j] = block[j + 1];
     }
     block[STAGES] = block[STAGES] < 0 ? -1 : range_next(it, p, w);
+}
+
+DEV void first_blocks(i32 block[STAGES + 1], attn_range *it, const attn_params *p,
+                      const attn_item *w) {
+    block[STAGES] = 0;
+    range_begin(it, p, w);
+    ROLLED for (int j = 0; j <= STAGES; j++) {
+        next_block(block, it, p, w);
+    }
 }
 
 DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile_o *o) {
@@ -136,22 +212,17 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
     tile_q q;
     attn_range it;
     i32 block[STAGES + 1];
-    block[STAGES] = 0;
     ring_load(&hold_q, RING_Q, 0, &from.q, w->row0); /* flies while blocks are looked for */
     ring_land(&hold_q, RING_Q, 0);
-    range_begin(&it, p, w);
-    ROLLED for (int j = 0; j <= STAGES; j++) {
-        next_block(block, &it, p, w);
-    }
+    first_blocks(block, &it, p, w);
     if (block[0] < 0) {
         ring_wait(0);
         ring_sync();
         return;
     }
-    sources_park(&from);
+    parks_begin(p, w, &from, t, &it);
     multistage_begin(&from, block, &hold_q, &q);
     int stage = 0, before = STAGES - 1; /* of this step, of the last */
-    soft_park(t);
     while (block[0] >= 0) {
         attn_item asked;
         tile_s s;
@@ -167,20 +238,26 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
         ring_wait(FLYING);
         ring_sync(); /* B */
         next = source_take(&from.k, RING_K);
-        ring_load(&hold_k, RING_K, stage, &next, block_row(block[STAGES], &next));
+        if (LOADS_PAST || block[STAGES] >= 0) {
+            ring_load(&hold_k, RING_K, stage, &next, block_row(block[STAGES], &next));
+        }
         if (!TILE_ITEM || weights_ask(block[0], raw, 0)) {
             asked = item_get(w);
         }
-        weights_of(p, &asked, 0, block[0], raw, factor, &s, t, o, &fade, 0);
+        const score_held held = held_take();
+        weights_of(p, &asked, HELD ? &held : 0, block[0], raw, factor, &s, t, o, &fade,
+                   SOFTMAX_LATE && softmax_has(t));
         soft_park(t);
         tile_p_of(&pp, &s);
         tile_pv(o, &pp, RING_V, stage);
         ring_land(&hold_k, RING_K, stage);
+        range_take(&it);
         if (!TILE_ITEM || !it.some) {
             asked = item_get(w);
             it.end = range_end(p, &asked);
         }
         next_block(block, &it, p, &asked);
+        range_park(&it);
         before = stage;
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
