@@ -92,7 +92,7 @@ typedef struct order_limits {
     double much;    /* operations */
 } order_limits;
 static order_limits limits_of(const attn_plan *plan) {
-    return plan->device->driver->event_new ? (order_limits){17 << 20, 2e11}
+    return plan->device->driver->event_new ? (order_limits){17 << 20, 1e11}
                                            : (order_limits){1 << 17, 2e6};
 }
 static void choose_order(const attn_plan *plan, attn__grid *grid) {

@@ -53,6 +53,7 @@ cases=(
     'dtype=f16 NQ=40 NK=90 D=64 seed=13 mul=30 variant="@softcap 50"'
     'dtype=f16 H=2 NQ=65 NK=600 D=64 vs=block vmul=1000 seed=3 inv=1'
     'dtype=f16 NQ=2 NK=8300 D=8 inv=1 seed=11' # more key blocks than lanes
+    'dtype=f16 NQ=2 NK=9000 D=8 inv=1 variant="1500 < k && k < 6000"' # some of them unseen
     'dtype=f16 H=2 NQ=3 NK=5 D=8 lk=huge'
     'dtype=f16 NQ=16 NK=200 D=32 variant="k < 127"' # the last key of a block alone is masked
     'dtype=f16 H=8 HK=2 NQ=1 NK=700 D=32 seed=16 sink=1 variant="k < 64 * (h + 1)"'
@@ -84,8 +85,11 @@ producer=(
     'dtype=bf16 B=3 H=2 D=40 seed=5 packed=both qlens=5,70,0 klens=9,330,64 spare=20 ends=nan'
     'dtype=f16 B=3 H=6 HK=3 NQ=300 NK=300 D=64 variant="@causal"' # a counter, sections of heads
     'dtype=bf16 H=2 NQ=140 NK=900 D=64 seed=14 scale=4' # maxima that follow late
-    'dtype=bf16 NQ=200 NK=300 D=128 seed=15 scale=2 variant="@alibi 1"' # both sides of q, rows apart
+    'dtype=bf16 NQ=200 NK=300 D=128 seed=15 scale=2 variant="@alibi 1"' # both sides of q
     'dtype=bf16 NQ=40 NK=200 D=64 seed=16 variant="@causal ~ @softcap 2"'
+    'dtype=bf16 H=2 NQ=300 NK=700 D=64 inv=1 variant="k <= q && q - k < 300"' # a group's own keys
+    'dtype=bf16 H=8 NQ=400 NK=400 D=128 variant="k <= q - 100"' # groups that see nothing
+    'dtype=bf16 NQ=250 NK=6000 D=64 inv=1 variant="q < 5814 ? k > 5000 : k < 9 || k > q + 30"'
 )
 set=cases # the list that is judged by
 
@@ -180,6 +184,7 @@ plant unit-not-moved core/softmax.h 's/f->moved |= unit != .*//'
 plant first-v-scale core/score.h 's/p->v_scale_group, k);/p->v_scale_group, 0);/'
 plant range-of-half-a-warp core/range.h 's/it->base += TILE_LANES/it->base += 32/' emu:gfx942
 plant range-of-two-warps core/range.h 's/it->base += TILE_LANES/it->base += 2 * TILE_LANES/'
+plant range-too-narrow core/range.h 's/first_bit(seen) + 1 : 0/first_bit(seen) : 0/' emu:gfx942
 plant offset-of-32-bits core/work.h 's/t->data + (u64)(b/t->data + (u32)(b/'
 plant class-without-last-key core/range.h \
     's/box.k1 = (i32)p->k0 + k1;/box.k1 = (i32)p->k0 + k1 - 1;/'
@@ -278,7 +283,7 @@ prod product-commit arch/sm90.h 's/wgmma_commit();//'
 prod registers arch/sm90.h 's/regs_less(56)/regs_less(64)/'
 prod free-by-lanes arch/sm90.h \
     '/This warp has read the place/,/^}/s/if (lane_id() == 0)/if (lane_id() <= 1)/'
-prod message-of-item arch/sm90.h 's/ITEMS = 4,/ITEMS = 1,/'
+prod message-of-item arch/sm90.h 's/ITEMS = 8,/ITEMS = 1,/'
 prod proxy-fence sched/producer.h 's/proxy_fence();//'
 prod wait-for-s sched/producer.h 's/tile_wait(1);//'
 prod wait-for-o sched/producer.h 's/tile_wait(0);//'
@@ -294,8 +299,16 @@ prod fall-side core/fall.h 's/a->d + TILE_DOWN(r) < right/a->d + TILE_DOWN(r) > 
 prod fall-addends core/fall.h 's/apart |= a.base\[r\] != a.base\[0\];//'
 prod range-down core/range.h 's/it->sum - n/it->sum - n - 1/'
 prod cap-sizes core/cap.h 's/if (!warp_any(!(size <= a.limit)))/if (1)/'
-prod counter sched/producer.h 's/return grid + atomic/return grid + 1 + atomic/'
+prod counter sched/ahead.h 's/return grid + atomic/return grid + 1 + atomic/'
 prod section core/work.h 's/first = section \* p->near/first = section/'
+prod part-free sched/ahead.h 's/mbarrier_wait(SHARED_TOLD + 8, .*);/(void)part;/'
+prod part-parity sched/ahead.h 's/mbarrier_wait(SHARED_TOLD, n \& 1)/mbarrier_wait(SHARED_TOLD, 0)/'
+prod part-of-middle sched/ahead.h 's/return some & low & high;/return seen;/'
+prod part-of-group sched/ahead.h 's/part_at(PART_SEEN + group)/part_at(PART_SEEN)/'
+prod full-of-group sched/ahead.h 's/part_at(PART_FULL + group)/part_at(PART_FULL)/'
+prod block-of-group arch/sm90.h 's/(t->stage \* GROUPS + group)/(t->stage * GROUPS)/'
+prod baton sched/producer.h \
+    '/^DEV void producer_unseen/,/^}/s/baton_pass(group, &at->q);/;/'
 prod v-of-next sched/producer.h 's/load_v(l, p, block, 2)/load_v(l, p, next, 2)/'
 
 echo "$caught passed, $missed failed"

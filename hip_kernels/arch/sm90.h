@@ -16,7 +16,8 @@
    A place is full when its loads have landed (barrier full) and free when all warps that multiply
    have read it (barrier free). Of a column group that D or DV only begins, the rest is 0.
 
-   Message of a place of K: its block of keys. Message of a place of q: the work item. */
+   Message of a place of K: its block of keys, to each group. Messages of the warp that looks ahead
+   (sched/ahead.h): items, and parts, which are 32 blocks of an item. */
 #ifndef ATTN_SM90_H
 #define ATTN_SM90_H
 
@@ -41,14 +42,16 @@ enum {
     BARRIERS = STAGES_Q + 2 * STAGES,
     SHARED_FREE = SHARED_FULL + BARRIERS * 8,
     SHARED_LAND = SHARED_FREE + BARRIERS * 8, /* barrier of loads that are mended, and its parity */
-    SHARED_ROUND = SHARED_LAND + 12,          /* of items */
-    SHARED_BLOCK = SHARED_LAND + 16,          /* a word a place of K */
+    SHARED_TOLD = SHARED_LAND + 16, /* barriers of parts: one is told, the next one is wanted */
+    SHARED_PART = SHARED_TOLD + 16, /* two places */
+    PART_BYTES = (4 + 2 * GROUPS) * 4,
+    SHARED_BLOCK = SHARED_PART + 2 * PART_BYTES, /* a word a place of K and group */
     ITEM_BYTES = 80,
-    ITEMS = 4, /* more than places of q: an item is read after its place is free */
-    SHARED_KIND = SHARED_BLOCK + STAGES * 4, /* a word an item */
-    SHARED_ITEM = (SHARED_KIND + ITEMS * 4 + 15) / 16 * 16
+    ITEMS = 8, /* at least STAGES_Q + 3: an item is read after its place of q is free */
+    SHARED_ITEM = (SHARED_BLOCK + STAGES * GROUPS * 4 + 15) / 16 * 16,
+    SHARED_BATON = SHARED_ITEM + ITEMS * ITEM_BYTES /* a barrier a place of q and group */
 };
-#define ATTN_SHARED_BYTES (SHARED_ITEM + ITEMS * ITEM_BYTES)
+#define ATTN_SHARED_BYTES (SHARED_BATON + STAGES_Q * GROUPS * 8)
 
 /* Registers of a thread. A block has as many as at its entry: 504 for one thread of each of three
    groups, 512 of four. Two groups have enough as they are. */
@@ -109,6 +112,11 @@ DEV void ring_begin(int loaders) {
             mbarrier_init((u32)(SHARED_FULL + 8 * n), loaders);
             mbarrier_init((u32)(SHARED_FREE + 8 * n), ATTN_WARPS);
         }
+        for (int n = 0; n < STAGES_Q * GROUPS; n++) {
+            mbarrier_init((u32)(SHARED_BATON + 8 * n), 4);
+        }
+        mbarrier_init(SHARED_TOLD, 1);
+        mbarrier_init(SHARED_TOLD + 8, loaders);
         mbarrier_init(SHARED_LAND, 1);
         shared_store_u32(SHARED_LAND + 8, 0);
         mbarrier_init_fence();
@@ -126,6 +134,23 @@ DEV void ring_wait_free(int what, const ring_turn *t) {
 DEV void ring_free(int what, const ring_turn *t) {
     if (lane_id() == 0) {
         mbarrier_arrive(SHARED_FREE + barrier_of(what, t->stage));
+    }
+}
+
+/* In turn: a group waits until the one before has passed the baton of the item whose q has this
+   place, which each passes once an item. None comes twice before the next one waited: it would
+   need the place of q that this one still holds. */
+DEV u32 baton_of(int group, const ring_turn *q) {
+    return (u32)(SHARED_BATON + 8 * (q->stage * GROUPS + group));
+}
+DEV void baton_wait(int group, const ring_turn *q) {
+    if (group > 0) {
+        mbarrier_wait(baton_of(group - 1, q), q->parity);
+    }
+}
+DEV void baton_pass(int group, const ring_turn *q) {
+    if (group < GROUPS - 1 && lane_id() == 0) {
+        mbarrier_arrive(baton_of(group, q));
     }
 }
 
@@ -188,15 +213,18 @@ DEV void ring_boxes(int what, u32 to, u32 barrier, const tensor_map *map, const 
 
 /* -- Messages ---------------------------------------------------------------------------------- */
 
-/* By one thread that loads, before it arrives. */
+/* By the first warp that loads, before it arrives: lane g of group g. */
 DEV void block_tell(const ring_turn *t, i32 block) {
-    shared_store_u32((u32)(SHARED_BLOCK + 4 * t->stage), (u32)block);
+    if (lane_id() < GROUPS) {
+        shared_store_u32((u32)(SHARED_BLOCK + 4 * (t->stage * GROUPS + lane_id())), (u32)block);
+    }
+    warp_sync();
 }
 /* Read by the lane that arrives at the end, so that its arrival is behind the reading. */
-DEV i32 block_told(const ring_turn *t) {
+DEV i32 block_told(const ring_turn *t, int group) {
     u32 told = 0;
     if (lane_id() == 0) {
-        told = shared_load_u32((u32)(SHARED_BLOCK + 4 * t->stage));
+        told = shared_load_u32((u32)(SHARED_BLOCK + 4 * (t->stage * GROUPS + group)));
     }
     return (i32)warp_same(told);
 }

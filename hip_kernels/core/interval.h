@@ -62,11 +62,11 @@ DEV attn_fv fv_with(attn_fv a, float x) {
 }
 
 /* The same of elements i of a row, from the row's part of a table of core/spans.h: of all runs in
-   which some of them lie, read side by side; `most` where those are many. */
-#define IV_RUNS 3
+   which some of them lie, IV_RUNS of them read side by side; `most` where those are many. */
+enum { IV_RUNS = 3, IV_MOST_RUNS = 64 };
 typedef struct attn_runs {
-    i32 first, last; /* no more than IV_RUNS */
-    int outside;     /* some elements are none of the row's: they are 0 */
+    i32 first, last;
+    int outside; /* some elements are none of the row's: they are 0 */
 } attn_runs;
 DEV attn_runs iv_runs(attn_iv i, i64 extent) {
     attn_runs r;
@@ -75,31 +75,35 @@ DEV attn_runs iv_runs(attn_iv i, i64 extent) {
     r.outside = i.lo < 0 || i.hi >= extent;
     return r;
 }
-DEV int iv_runs_few(attn_runs r) { return r.last >= r.first && r.last - r.first < IV_RUNS; }
+DEV int iv_runs_few(attn_runs r) { return r.last >= r.first && r.last - r.first < IV_MOST_RUNS; }
 DEV u64 iv_run(u64 table, attn_runs r, int n) {
     return load_u64(table + (u64)iv_least(r.first + n, r.last) * 8);
 }
 DEV attn_iv iv_span(u64 table, attn_iv i, i64 extent, attn_iv most) {
-    const attn_runs runs = iv_runs(i, extent);
+    attn_runs runs = iv_runs(i, extent);
     attn_iv r = runs.outside ? iv(0, 0) : iv_none();
     if (!iv_runs_few(runs)) {
         return most;
     }
-    UNROLL for (int n = 0; n < IV_RUNS; n++) {
-        const u64 x = iv_run(table, runs, n);
-        r = iv_hull(r, iv((i32)x, (i32)(x >> 32)));
+    ROLLED for (; runs.first <= runs.last; runs.first += IV_RUNS) {
+        UNROLL for (int n = 0; n < IV_RUNS; n++) {
+            const u64 x = iv_run(table, runs, n);
+            r = iv_hull(r, iv((i32)x, (i32)(x >> 32)));
+        }
     }
     return r;
 }
 DEV attn_fv fv_span(u64 table, attn_iv i, i64 extent) {
-    const attn_runs runs = iv_runs(i, extent);
+    attn_runs runs = iv_runs(i, extent);
     attn_fv r = runs.outside ? fv(0, 0) : fv_none();
     if (!iv_runs_few(runs)) {
         return fv_all();
     }
-    UNROLL for (int n = 0; n < IV_RUNS; n++) {
-        const u64 x = iv_run(table, runs, n);
-        r = fv_hull(r, fv(float_of((u32)x), float_of((u32)(x >> 32))));
+    ROLLED for (; runs.first <= runs.last; runs.first += IV_RUNS) {
+        UNROLL for (int n = 0; n < IV_RUNS; n++) {
+            const u64 x = iv_run(table, runs, n);
+            r = fv_hull(r, fv(float_of((u32)x), float_of((u32)(x >> 32))));
+        }
     }
     return r;
 }

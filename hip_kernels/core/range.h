@@ -10,6 +10,9 @@
        full        1  1  0  0  0  0           all pairs are: no mask is computed
        visited     0  1  2        5
 
+   Where blocks are more than lanes, each lane first looks at several together, and what nobody sees
+   at both ends is cut off.
+
    All warps that step through blocks do this alike, so that no barrier is needed. */
 #ifndef ATTN_RANGE_H
 #define ATTN_RANGE_H
@@ -92,11 +95,19 @@ DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
                      range_last(w->row0 + ATTN_BM, w->rows), past <= w->seq.nq ? 2 : 1);
 }
 #else
-DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
-    const i32 k0 = n * ATTN_BN, past = k0 + ATTN_BN;
-    const i32 last = range_last(w->row0 + ATTN_BM, w->rows);
-    return range_box(p, w, w->h, w->h + p->pack - 1, work_row(p, w->row0), work_row(p, last), k0,
+/* Rows row .. row + height - 1, as far as there are any, and `count` blocks together. */
+DEV int range_rows(const attn_params *p, const attn_item *w, i32 row, i32 height, i32 n,
+                   i32 count) {
+    const i32 k0 = n * ATTN_BN, past = k0 + count * ATTN_BN;
+    const i32 last = range_last(row + height, w->rows);
+    return range_box(p, w, w->h, w->h + p->pack - 1, work_row(p, row), work_row(p, last), k0,
                      range_last(past, w->k_end), past <= w->k_end ? 2 : 1);
+}
+DEV int range_span(const attn_params *p, const attn_item *w, i32 n, i32 count) {
+    return range_rows(p, w, w->row0, ATTN_BM, n, count);
+}
+DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
+    return range_span(p, w, n, 1);
 }
 #endif
 
@@ -127,21 +138,52 @@ DEV i32 range_end(const attn_params *p, const attn_item *w) {
 #endif
 }
 
+/* Not of lists, which a lane would read once more for each of its blocks. */
+#define RANGE_NARROWS (ATTN_HAS_MASK && !ATTN_HAS_BLOCKS && !ATTN_KEY_ROWS && !ATTN_ORDERED)
+#if RANGE_NARROWS
+DEV void range_narrow(attn_range *it, const attn_params *p, const attn_item *w) {
+    const i32 each = (it->end - it->base + TILE_LANES - 1) / TILE_LANES;
+    if (each <= 1) {
+        return;
+    }
+    const i32 n = it->base + lane_id() * each;
+    lane_bits seen = (lane_bits)warp_ballot(n < it->end && range_span(p, w, n, each) != 0);
+    const i32 first = seen ? first_bit(seen) : 0;
+    while (seen & (seen - 1)) {
+        seen &= seen - 1;
+    }
+    const i32 end = it->base + (seen ? first_bit(seen) + 1 : 0) * each;
+    it->end = end < it->end ? end : it->end;
+    it->base += first * each;
+}
+#endif
+
 DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
     it->base = ATTN_KEY_ROWS ? 0 : w->k_begin / ATTN_BN;
     it->end = range_end(p, w);
+#if RANGE_NARROWS
+    range_narrow(it, p, w);
+#endif
     it->sum = it->base + it->end - 1;
     range_look(it, p, w);
 }
 
-/* The next block, told as above. */
-DEV i32 range_next(attn_range *it, const attn_params *p, const attn_item *w) {
+/* Looks on until there is a block in `some`; 0: none is left. */
+DEV int range_find(attn_range *it, const attn_params *p, const attn_item *w) {
     while (!it->some) {
         if (it->end - it->base <= TILE_LANES) {
-            return -1;
+            return 0;
         }
         it->base += TILE_LANES;
         range_look(it, p, w);
+    }
+    return 1;
+}
+
+/* The next block, told as above. */
+DEV i32 range_next(attn_range *it, const attn_params *p, const attn_item *w) {
+    if (!range_find(it, p, w)) {
+        return -1;
     }
     const int bit = first_bit(it->some);
     it->some &= it->some - 1;

@@ -4,8 +4,9 @@
    Who calls it: attn_fwd.hip. A block takes one work item after the other; what the group that
    loads finds out (range.h, work.h) travels with the data:
 
-       loads       item -> range -> K, V, q into free places; with K: which block, is it the last;
-                                    with q: the item, has it blocks
+       looks on    item -> range -> which blocks, and which of them each group sees (ahead.h)
+       loads       K, V, q into free places; with K: which block, is it the last, does the group
+                   see it; with q: the item, has it blocks
        multiply    wait for q -> first block: s = q . k, softmax, p
                    then  s' = q . k of block n + 1  and  o += p . v of block n  are begun together;
                          softmax of s' while the latter goes on; o fades when it has ended
@@ -17,82 +18,27 @@
 
 #include "core/finish.h"
 #include "core/weights.h"
-#include "core/work.h"
-
-/* -- Messages ---------------------------------------------------------------------------------- */
-
-enum { ITEM_END, ITEM_EMPTY, ITEM_BLOCKS };
-/* Words of an item. */
-enum {
-    ITEM_SPLIT = 1,
-    ITEM_B,
-    ITEM_H,
-    ITEM_HK,
-    ITEM_ROW0,
-    ITEM_Q0,
-    ITEM_Q_ROW = 8,
-    ITEM_K_ROW = 10,
-    ITEM_NQ = 12, /* nq, nk, nq_all, nk_all */
-    ITEM_ROWS = 16,
-    ITEM_BEGIN_K,
-    ITEM_END_K,
-    ITEM_BEHIND /* rows of others follow the last key in memory */
-};
-
-DEV u32 item_at(int slot) {
-    return (u32)(SHARED_ITEM + slot * ITEM_BYTES);
-}
-DEV void item_tell(u32 at, u32 a, u32 b, u32 c, u32 d) {
-    const b128 x = {{a, b, c, d}};
-    shared_store_b128(at, x);
-}
-DEV i32 item_word(int slot, int word) {
-    return (i32)shared_load_u32(item_at(slot) + (u32)(4 * word));
-}
-DEV void item_tell_kind(int slot, u32 kind) {
-    shared_store_u32((u32)(SHARED_KIND + 4 * slot), kind);
-}
-
-DEV u32 item_kind(int slot) {
-    return warp_same(shared_load_u32((u32)(SHARED_KIND + 4 * slot)));
-}
-DEV void item_told(int slot, attn_item *w) {
-    const u32 at = item_at(slot);
-    const b128 a = shared_load_b128(at), b = shared_load_b128(at + 16);
-    const b128 c = shared_load_b128(at + 32), d = shared_load_b128(at + 48);
-    const b128 e = shared_load_b128(at + 64);
-    w->split = (i32)a.w[1];
-    w->b = (i32)a.w[2];
-    w->h = (i32)a.w[3];
-    w->hk = (i32)b.w[0];
-    w->row0 = (i32)b.w[1];
-    w->seq.q_row = (i64)(c.w[0] | (u64)c.w[1] << 32);
-    w->seq.k_row = (i64)(c.w[2] | (u64)c.w[3] << 32);
-    w->seq.nq = (i32)d.w[0];
-    w->seq.nk = (i32)d.w[1];
-    w->seq.nq_all = (i32)d.w[2];
-    w->seq.nk_all = (i32)d.w[3];
-    w->seq.q0 = (i32)b.w[2];
-    w->rows = (i32)e.w[0];
-    w->k_begin = (i32)e.w[1];
-    w->k_end = (i32)e.w[2];
-}
+#include "sched/ahead.h"
 
 /* -- The group that loads ---------------------------------------------------------------------- */
 
-/* Boxes bring a tensor if the host could describe it; if one cannot be brought so, four warps load
-   and not one. */
+/* Boxes bring a tensor if the host could describe it; if one cannot be brought so, three warps load
+   and not one. The fourth of the group looks ahead. */
+#define LOAD_AHEAD 3
 DEV int producer_loaders(const attn_params *p) {
     const u32 all = ATTN_P_MAP_Q | ATTN_P_MAP_K | ATTN_P_MAP_V;
-    return (p->flags & all) == all ? 1 : 4;
+    return (p->flags & all) == all ? 1 : LOAD_AHEAD;
 }
 
 /* This group has few registers: an item stands in shared memory and is read there when it is
    wanted. */
 typedef struct producer_loads {
-    u32 items, blocks; /* told so far; blocks of K loaded */
-    int loaders;
+    u32 items, parts, blocks; /* done so far; blocks of K loaded */
+    u32 some, state;          /* of the part at hand: blocks to be loaded; as follows */
 } producer_loads;
+
+/* A part is its item's last; the next one is wanted, since few blocks are left. */
+enum { PART_IS_LAST = 1, PART_WANTED = 2, PART_FEW = 4 };
 
 DEV int load_slot(const producer_loads *l) {
     return (int)(forget(l->items) % ITEMS); /* not kept in registers */
@@ -160,20 +106,39 @@ DEV int load_is_first(void) {
     return thread_id() == ATTN_WARPS * TILE_LANES;
 }
 
-/* The next block of the item; begin: the first. */
-DEV i32 load_next(const producer_loads *l, const attn_params *p, attn_range *it, int begin) {
-    attn_item w;
-    item_told(load_slot(l), &w);
-    if (begin) {
-        range_begin(it, p, &w);
+DEV void load_part(producer_loads *l) {
+    l->some = part_take(l->parts);
+    l->state = shared_load_u32(part_at(l->parts, PART_LAST));
+}
+DEV void load_want(producer_loads *l, u32 left) {
+    UNROLL for (int n = 0; n < PART_FEW; n++) {
+        left &= left - 1;
     }
-    return range_next(it, p, &w);
+    if (!left && !(l->state & PART_WANTED)) {
+        part_want();
+        l->state |= PART_WANTED;
+    }
+}
+
+/* The next block of the item, as part_block has it; -1: there is none. */
+DEV i32 load_next(producer_loads *l) {
+    if (!l->some) {
+        if (l->state & PART_IS_LAST) {
+            return -1;
+        }
+        l->parts++;
+        load_part(l);
+    }
+    const i32 block = part_block(l->parts, first_bit(l->some));
+    l->some &= l->some - 1;
+    load_want(l, l->some);
+    return block;
 }
 
 /* Rows `row`.. to a place that is free by then. */
 DEV void load(producer_loads *l, const attn_params *p, int what, const ring_turn *t, i32 row) {
     if (!(p->flags & ATTN_P_MAP_Q << what)) {
-        load_rows(l, p, what, t, row, 0, l->loaders);
+        load_rows(l, p, what, t, row, 0, producer_loaders(p));
         ring_arrive(what, t);
     } else if (thread_id() < (ATTN_WARPS + 1) * TILE_LANES) {
         load_boxes(l, p, what, t, row);
@@ -182,30 +147,28 @@ DEV void load(producer_loads *l, const attn_params *p, int what, const ring_turn
     }
 }
 
-/* With q's place, or in its turn, the item is told. */
-DEV void load_q(producer_loads *l, const attn_params *p, u32 kind) {
+/* With q's place, or in its turn, an item is there. */
+DEV void load_q(producer_loads *l, const attn_params *p) {
     const ring_turn t = ring_turn_of(forget(l->items), STAGES_Q);
     ring_wait_free(RING_Q, &t);
-    if (load_is_first()) {
-        item_tell_kind(load_slot(l), kind);
-    }
-    if (kind == ITEM_BLOCKS) {
+    if (item_kind(load_slot(l)) == ITEM_BLOCKS) {
         load(l, p, RING_Q, &t, load_word(l, ITEM_ROW0));
     } else {
         ring_arrive(RING_Q, &t);
     }
 }
 
-/* Returns the next block. Told: this one as range_next has it, doubled, plus 1 if it is the item's
-   last. */
-DEV i32 load_k(producer_loads *l, const attn_params *p, attn_range *it, i32 block) {
+/* Returns the next block. */
+DEV i32 load_k(producer_loads *l, const attn_params *p, i32 block) {
     const ring_turn t = ring_turn_of(forget(l->blocks), STAGES);
-    const i32 next = load_next(l, p, it, 0);
+    const i32 next = load_next(l);
     ring_wait_free(RING_K, &t);
-    if (load_is_first()) {
-        block_tell(&t, block * 2 + (next < 0));
+    if (thread_id() < (ATTN_WARPS + 1) * TILE_LANES) {
+        block_tell(&t, block + (next < 0               ? BLOCK_END + BLOCK_LAST
+                                : next & BLOCK_SEEN    ? 0
+                                                       : BLOCK_END));
     }
-    load(l, p, RING_K, &t, (block >> 1) * ATTN_BN);
+    load(l, p, RING_K, &t, (block >> BLOCK_BITS) * ATTN_BN);
     l->blocks++;
     return next;
 }
@@ -213,22 +176,17 @@ DEV i32 load_k(producer_loads *l, const attn_params *p, attn_range *it, i32 bloc
 DEV void load_v(producer_loads *l, const attn_params *p, i32 block, u32 ago) {
     const ring_turn t = ring_turn_of(forget(l->blocks) - ago, STAGES);
     ring_wait_free(RING_V, &t);
-    load(l, p, RING_V, &t, (block >> 1) * ATTN_BN);
+    load(l, p, RING_V, &t, (block >> BLOCK_BITS) * ATTN_BN);
 }
 
 DEV void load_item(producer_loads *l, const attn_params *p) {
-    attn_range it;
-    i32 block = -1, next = load_next(l, p, &it, 1);
-    if (next < 0) {
-        load_q(l, p, ITEM_EMPTY);
-        return;
-    }
+    i32 block = -1, next = load_next(l);
     ROLLED while (next >= 0) {
-        const i32 after = load_k(l, p, &it, next);
+        const i32 after = load_k(l, p, next);
         if (block >= 0) {
             load_v(l, p, block, 2);
         } else {
-            load_q(l, p, ITEM_BLOCKS);
+            load_q(l, p);
         }
         block = next;
         next = after;
@@ -236,65 +194,30 @@ DEV void load_item(producer_loads *l, const attn_params *p) {
     load_v(l, p, block, 1);
 }
 
-/* Item of a number, by one thread; told part by part, since registers are few. Behind the last
-   item: rows -1. */
-DEV void load_tell(const attn_params *p, u32 number, int slot) {
-    const u32 at = item_at(slot);
-    attn_item w;
-    if (number >= (u32)p->items) {
-        item_tell(at + 16, 0, 0, 0, 0);
-        item_tell(at + 64, (u32)-1, 0, 0, 0);
-        return;
-    }
-    w.row0 = w.split = w.b = w.h = w.hk = 0;
-    work_place(p, (i32)number, &w);
-    item_tell(at, 0, (u32)w.split, (u32)w.b, (u32)w.h);
-    w.seq = seq_of(p, w.b);
-    item_tell(at + 16, (u32)w.hk, (u32)w.row0, (u32)w.seq.q0, 0);
-    const u64 q = (u64)w.seq.q_row, k = (u64)w.seq.k_row;
-    item_tell(at + 32, (u32)q, (u32)(q >> 32), (u32)k, (u32)(k >> 32));
-    item_tell(at + 48, (u32)w.seq.nq, (u32)w.seq.nk, (u32)w.seq.nq_all, (u32)w.seq.nk_all);
-    work_rows(p, &w);
-    item_tell(at + 64, (u32)w.rows, (u32)w.k_begin, (u32)w.k_end, w.seq.k_row + w.k_end < p->TK);
-}
-
-/* Number of a block's item: of the first round its own, then what the counter says. Without one,
-   every second round goes in the other direction, so that where items get shorter in their order
-   all blocks have as much to do. Behind the last item there are none in later rounds either. */
-DEV u32 load_number(const attn_params *p, u32 round) {
-    const u32 grid = forget((u32)grid_size()), block = forget((u32)block_id());
-    if (p->counter && round > 0) {
-        return grid + atomic_next_u32(p->counter);
-    }
-    return round * grid + (round & 1 ? grid - 1 - block : block);
-}
-
 DEV void producer_load(const attn_params *p) {
-    producer_loads l = {0, 0, producer_loaders(p)};
-    if (warp_id() - ATTN_WARPS >= l.loaders) {
-        return;
+    producer_loads l = {0, 0, 0, 0, 0};
+    const int warp = warp_id() - ATTN_WARPS;
+    if (warp == LOAD_AHEAD) {
+        ahead(p);
     }
-    if (load_is_first()) {
-        shared_store_u32(SHARED_ROUND, 0);
+    if (warp >= producer_loaders(p)) {
+        return;
     }
     ROLLED for (;;) {
-        if (load_is_first()) {
-            const u32 round = shared_load_u32(SHARED_ROUND);
-            shared_store_u32(SHARED_ROUND, round + 1);
-            load_tell(p, load_number(p, round), load_slot(&l));
-        }
-        named_sync(GROUPS + 1, l.loaders * TILE_LANES);
-        const i32 rows = load_word(&l, ITEM_ROWS);
-        if (rows < 0) {
-            break;
-        }
-        if (load_word(&l, ITEM_ROW0) < rows) {
+        load_part(&l);
+        const u32 kind = item_kind(load_slot(&l));
+        if (kind == ITEM_BLOCKS) {
             load_item(&l, p);
-            l.items++;
+        } else {
+            load_want(&l, 0);
+            load_q(&l, p);
         }
-        named_sync(GROUPS + 1, l.loaders * TILE_LANES);
+        if (kind == ITEM_END) {
+            return;
+        }
+        l.items++;
+        l.parts++;
     }
-    load_q(&l, p, ITEM_END);
 }
 
 /* -- The groups that multiply ------------------------------------------------------------------ */
@@ -329,6 +252,66 @@ DEV void producer_hold(const producer_turns *at, attn_soft *t) {
     ring_wait_full(RING_V, &v);
 }
 
+/* Lets blocks pass up to the item's last one, or until one has the bit `until`, which is told and
+   whose K is there. */
+DEV i32 producer_pass(int group, producer_turns *at, i32 until) {
+    for (;;) {
+        ring_wait_full(RING_K, &at->k);
+        const i32 told = block_told(&at->k, group);
+        if (!GROUPS_PASS || told & until) {
+            return told;
+        }
+        ring_free(RING_K, &at->k);
+        ring_next(&at->k, STAGES);
+        ring_wait_full(RING_V, &at->v);
+        ring_free(RING_V, &at->v);
+        ring_next(&at->v, STAGES);
+        if (told & BLOCK_LAST) {
+            return told;
+        }
+    }
+}
+
+/* Groups begin an item one behind the other: the first product is hidden by the group before. Three
+   groups that let blocks pass are apart as it is. */
+#define IN_TURN (GROUPS == 2 || !GROUPS_PASS)
+
+/* An item of which the group sees nothing. */
+DEV void producer_unseen(int group, producer_turns *at) {
+    if (IN_TURN) {
+        baton_pass(group, &at->q);
+    }
+    ring_free(RING_Q, &at->q);
+}
+
+/* The first product of an item, which no other of the group hides. */
+DEV void producer_first(int group, producer_turns *at, tile_s *s) {
+    if (IN_TURN) {
+        baton_wait(group, &at->q);
+    }
+    tile_qk(s, group, at->q.stage, at->k.stage);
+    tile_wait(0);
+    tile_pin_s(s);
+    if (IN_TURN) {
+        baton_pass(group, &at->q);
+    }
+    ring_free(RING_K, &at->k);
+    ring_next(&at->k, STAGES);
+}
+
+/* The last one, likewise. */
+DEV void producer_last(producer_turns *at, tile_p *pp, tile_o *o) {
+    ring_free(RING_Q, &at->q);
+    ring_wait_full(RING_V, &at->v);
+    tile_pin_o(o);
+    tile_pin_p(pp);
+    tile_pv(o, pp, at->v.stage);
+    tile_wait(0);
+    tile_pin_o(o);
+    ring_free(RING_V, &at->v);
+    ring_next(&at->v, STAGES);
+}
+
 /* All blocks of an item that has some. */
 DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, attn_soft *t,
                          tile_o *o) {
@@ -348,28 +331,27 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
     held.own = (int)warp_same((u32)held.own);
 #endif
 #endif
-    ring_wait_full(RING_K, &at->k);
-    i32 told = block_told(&at->k);
-    tile_qk(&s, group, at->q.stage, at->k.stage);
-    tile_wait(0);
-    tile_pin_s(&s);
-    ring_free(RING_K, &at->k);
-    ring_next(&at->k, STAGES);
-    producer_weights(p, at->slot, &held, told >> 1, raw, factor, &s, t, &fade, &known);
+    i32 told = producer_pass(group, at, BLOCK_SEEN);
+    if (GROUPS_PASS && !(told & BLOCK_SEEN)) {
+        producer_unseen(group, at);
+        return;
+    }
+    producer_first(group, at, &s);
+    producer_weights(p, at->slot, &held, block_of(told), raw, factor, &s, t, &fade, &known);
     tile_p_of(&pp, &s);
-    ROLLED while (!(told & 1)) {
+    ROLLED while (!(told & BLOCK_END)) {
         ring_wait_full(RING_K, &at->k);
         tile_pin_o(o);
         tile_pin_p(&pp);
         tile_qk(&s, group, at->q.stage, at->k.stage);
         ring_wait_full(RING_V, &at->v);
         tile_pv(o, &pp, at->v.stage);
-        told = block_told(&at->k);
+        told = block_told(&at->k, group);
         tile_wait(1);
         tile_pin_s(&s);
         ring_free(RING_K, &at->k);
         ring_next(&at->k, STAGES);
-        producer_weights(p, at->slot, &held, told >> 1, raw, factor, &s, t, &fade, &known);
+        producer_weights(p, at->slot, &held, block_of(told), raw, factor, &s, t, &fade, &known);
         tile_pin_s(&s);
         producer_hold(at, t);
         tile_wait(0);
@@ -380,15 +362,10 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
         softmax_fade(o, &fade);
         tile_p_of(&pp, &s); /* not earlier: until the wait its registers are being read */
     }
-    ring_free(RING_Q, &at->q);
-    ring_wait_full(RING_V, &at->v);
-    tile_pin_o(o);
-    tile_pin_p(&pp);
-    tile_pv(o, &pp, at->v.stage);
-    tile_wait(0);
-    tile_pin_o(o);
-    ring_free(RING_V, &at->v);
-    ring_next(&at->v, STAGES);
+    producer_last(at, &pp, o);
+    if (GROUPS_PASS && !(told & BLOCK_LAST)) {
+        producer_pass(group, at, 0);
+    }
 }
 
 DEV void producer_multiply(const attn_params *p) {
@@ -407,7 +384,7 @@ DEV void producer_multiply(const attn_params *p) {
         if (kind == ITEM_BLOCKS) {
             producer_blocks(p, group, &at, &t, &o);
         } else {
-            ring_free(RING_Q, &at.q);
+            producer_unseen(group, &at);
         }
         item_told(at.slot, &w);
         finish(p, &w, &t, &o);
