@@ -1,8 +1,9 @@
 -- 4. A learned table: a number per head and distance, its gradient, a step against it.
 package.path = (arg[0]:match '^(.*/)' or './') .. '../lua/?.lua;' .. package.path
 local attn = require 'attn'
-local q, k, v, target = attn.randn(4, {1, 2, 16, 8}, {seed = 1})
-local rel = attn.zeros {2, 16}
+local dev = os.getenv 'DEV'
+local q, k, v, target = attn.randn(4, {1, 2, 16, 8}, {seed = 1, device = dev})
+local rel = attn.zeros({2, 16}, {device = dev})
 local function f(s, _, h, i, j) return s + rel[h][math.min(math.abs(i - j), 15)] end
 for _ = 0, 1 do
     local o, call = attn.attention(q, k, v, {variant = f})

@@ -151,7 +151,10 @@ sanitize() {
 
 lua() {
     [ -x "$at/luajit" ] || { echo 'skipped: no luajit' && return 0; }
-    DEV=cuda:0 LUA_PATH='lua/?.lua;;' "$at/luajit" examples/quickstart.lua
+    local example
+    for example in examples/quickstart.lua examples/[1-5]_*.lua; do
+        DEV=cuda:0 "$at/luajit" "$example" || return 1
+    done
 }
 
 # What a call costs the host.

@@ -1,5 +1,5 @@
--- examples_test.lua: the five-step ladder: each is short, runs, and prints what stands in it; the
--- quickstart; the experiment.
+-- examples_test.lua: the five-step ladder: each is short, runs, and prints what stands in it, on
+-- any device; the quickstart; the experiment; characters.
 
 local here = arg[0]:match '^(.*/)' or './'
 package.path = here .. '?.lua;' .. here .. '../../lua/?.lua;' .. package.path
@@ -47,6 +47,10 @@ for _, name in ipairs {'1_tensor', '2_causal', '3_variant', '4_gradient', '5_pic
         local _, lines = text:match('^(.-)\n%-%- prints:'):gsub('\n', '\n')
         t.ok(lines < 15, 'fewer than 15 lines')
         t.equal(output(path), promise(text))
+        if name ~= '5_picture' then -- which computes on no device
+            t.equal(output(path, 'emu:sm_80'), promise(text), 'on a chip')
+            t.fails(function() output(path, 'nowhere') end, 'there is no device "nowhere"')
+        end
     end)
 end
 
