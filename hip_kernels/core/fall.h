@@ -6,12 +6,14 @@
    score, if its addend is there:
 
        exponent = x factor + addend
-       addend   = gain right + base        d: q - k of the lane's first row and column; of a pair
-       base     = -gain d + rel               d + down - right, constants of its row and column
-       rel      = -(gain down + m)         gain: f in powers of two; where k > q, of the other sign
+       addend   = gain right + base        d: of the row and the lane's first column; the pair's
+       base     = -gain (d + up) + rel        is d - right, a constant of its column
+       rel      = gain up - m              gain: f in powers of two; where k > q, of the other sign
 
-   A row's first m is -gain down, if its scores are not far from that: then rel is 0, and rows of a
-   lane have their addends in common (FALL_SHARED).
+   up is how far below the row the last of its FALL_GROUP is; groups begin at multiples of all rows'
+   numbers, so that a row's bits do not depend on its place in the tile. Its first m is f up, if
+   its scores are not far from that: then rel is 0, and rows of a group have their addends in common
+   (FALL_SHARED).
 
    Blocks are visited from the last to the first (range.h): behind the diagonal's block terms fall,
    so that m need not follow, as softmax.h has it for scores that are products. Where a term may
@@ -23,10 +25,12 @@
 
 #if SCORE_FALLS
 
-/* The last column's right, the last row's down; what terms may rise by from block to block. */
-#define FALL_RIGHT (tile_col(TILE_COLS(ATTN_BN) - 1) - tile_col(0))
+/* The last row's down; what terms may rise by from block to block. */
 #define FALL_DOWN  TILE_DOWN(TILE_ROWS - 1)
 #define FALL_CALM  32.0f
+/* Rows whose numbers begin alike; a first maximum that is not far, f16's p end at 2^-24. */
+#define FALL_GROUP 16
+#define FALL_LEAST (ATTN_TYPE == ATTN_F16 ? -4.0f : -20.0f)
 
 /* Addends are of each row, of all rows, or of pairs on both sides of the diagonal. */
 enum { FALL_ROWS, FALL_SHARED, FALL_BOTH };
@@ -40,17 +44,21 @@ DEV void fall_hold(const attn_params *p, const attn_item *w, score_held *held) {
 
 typedef struct fall_step {
     float gain, base[TILE_ROWS], back[TILE_ROWS]; /* back: base where k > q */
-    i32 d;
+    i32 d, up;                                    /* of the lane's first row */
 } fall_step;
 
-DEV float fall_rel(float gain, int r, float m) {
-    return -(gain * (float)TILE_DOWN(r) + (m == MINUS_INF ? 0.0f : m));
+DEV i32 fall_up(const fall_step *a, int r) {
+    return FALL_GROUP - 1 - ((a->up + TILE_DOWN(r)) & (FALL_GROUP - 1));
+}
+DEV float fall_rel(float gain, i32 up, float m) {
+    return gain * (float)up - (m == MINUS_INF ? 0.0f : m);
 }
 DEV void fall_bases(fall_step *a, const float *m) {
-    const float d = (float)a->d;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        a->base[r] = fma_f32(-a->gain, d, fall_rel(a->gain, r, m[r]));
-        a->back[r] = fma_f32(a->gain, d, fall_rel(-a->gain, r, m[r]));
+        const i32 up = fall_up(a, r);
+        const float d = (float)(a->d + TILE_DOWN(r) + up);
+        a->base[r] = fma_f32(-a->gain, d, fall_rel(a->gain, up, m[r]));
+        a->back[r] = fma_f32(a->gain, d, fall_rel(-a->gain, up, m[r]));
     }
 }
 
@@ -91,40 +99,36 @@ DEV void fall_p(tile_s *s, attn_soft *t, const fall_step *a, float factor, int h
     }
 }
 
-/* m of rows that have none; follow: of all. Exponents are counted from a row's first m. */
+/* m of rows that have none, and of those that follow. */
 DEV void fall_move(const tile_s *s, const fall_step *a, attn_soft *t, soft_fade *f, float factor,
-                   int follow, int both) {
-    const float d = (float)a->d;
+                   float fall, const int *follow, int both) {
     fall_step from = *a;
-    float top[TILE_ROWS];
+    float first[TILE_ROWS], top[TILE_ROWS];
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const float down = both ? 2 * a->gain * (float)TILE_DOWN(r) : 0.0f;
-        from.base[r] = -(a->gain * d);
-        from.back[r] = fma_f32(a->gain, d, down);
+        first[r] = fall * (float)fall_up(a, r);
     }
+    fall_bases(&from, first);
     if (both) {
         fall_max(s, &from, factor, FALL_BOTH, top);
     } else {
-        fall_max(s, &from, factor, FALL_SHARED, top);
+        fall_max(s, &from, factor, FALL_ROWS, top);
     }
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const float first = -(a->gain * (float)TILE_DOWN(r));
-        const int near = t->m[r] == MINUS_INF && top[r] > -4.0f && top[r] < SOFTMAX_SLACK;
-        top[r] = near ? first : softmax_top(top[r] + first, 1.0f);
+        const int begins = t->m[r] == MINUS_INF;
+        const int near = begins && top[r] > FALL_LEAST && top[r] < SOFTMAX_SLACK;
+        top[r] = near                   ? first[r]
+                 : begins | follow[r]   ? softmax_top(top[r] + first[r], 1.0f)
+                                        : MINUS_INF;
     }
-    if (follow) {
-        softmax_move(top, t, f);
-    } else {
-        softmax_start(top, t);
-    }
+    softmax_move(top, t, f);
 }
 
-/* 1: the lane's rows see no key behind theirs. */
-DEV int fall_is_below(const attn_params *p, const attn_item *w, i32 k0, i32 d) {
-    int below = 1;
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+/* 1: row r of the lane sees no key behind it among those from k0 on. */
+DEV int fall_is_below(const attn_params *p, const attn_item *w, i32 k0, i32 d, int check, int r) {
+    int below = d + tile_col(0) >= ATTN_BN - 1;
+    if (check) {
         const attn_row row = score_lane_row(p, w, r);
-        below &= score_ends(p, w, &row, k0 + tile_col(0)).last <= d + TILE_DOWN(r);
+        below |= score_ends(p, w, &row, k0 + tile_col(0)).last <= d;
     }
     return below;
 }
@@ -135,19 +139,24 @@ DEV void fall_tile(const attn_params *p, const attn_item *w, const score_held *h
     const float factor = p->factor;
     fall_step a;
     float sum[TILE_ROWS];
+    int follow[TILE_ROWS], below = 1, apart = 0, follows = 0;
     a.d = held->from - k0;
-    int below = a.d >= FALL_RIGHT, apart = 0;
+    a.up = ((i32)p->i0 + tile_row(0)) & (FALL_GROUP - 1);
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const int is = fall_is_below(p, w, k0, a.d + TILE_DOWN(r), check, r);
+        follow[r] = abs_f32(held->fall) * ATTN_BN > FALL_CALM && !(is && held->fall >= 0);
+        follows |= follow[r];
+        below &= is;
+    }
     if (check) {
         score_mask(p, w, k0, p->scale, s);
-        below |= fall_is_below(p, w, k0, a.d);
     }
     below = !warp_any(!below);
     const int above = !below && !warp_any(a.d + FALL_DOWN > 0);
-    const int calm = abs_f32(held->fall) * ATTN_BN <= FALL_CALM || (below && held->fall >= 0);
     a.gain = above ? -held->fall : held->fall;
     softmax_stay(f);
-    if (!known || !calm) {
-        fall_move(s, &a, t, f, factor, !calm, !below && !above);
+    if (!known || warp_any(follows)) {
+        fall_move(s, &a, t, f, factor, held->fall, follow, !below && !above);
     }
     fall_bases(&a, t->m);
     UNROLL for (int r = 1; r < TILE_ROWS; r++) {
