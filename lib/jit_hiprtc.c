@@ -30,7 +30,7 @@
 
 static attn__rtc rtc = {.name = "hipRTC"};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static const attn__rtc_entry entries[ATTN__RTC_ENTRIES] = {
+static const attn__rtc_entry entries[] = {
     {"hiprtcVersion", &rtc.version},
     {"hiprtcCreateProgram", &rtc.create},
     {"hiprtcDestroyProgram", &rtc.destroy},
@@ -40,6 +40,7 @@ static const attn__rtc_entry entries[ATTN__RTC_ENTRIES] = {
     {"hiprtcGetCodeSize", &rtc.code_size},
     {"hiprtcGetCode", &rtc.code},
     {"hiprtcGetErrorString", &rtc.error},
+    {NULL, NULL},
 };
 static const char *const options[] = {"-std=c++17", "-O3", "-ffp-contract=off", NULL};
 
@@ -57,7 +58,7 @@ static void find(void) {
         }
     }
     snprintf(rtc.missing, sizeof rtc.missing,
-             "no libhiprtc.so of ROCm 5 to 7 was found; ATTN_HIPRTC may name one");
+             "no libhiprtc.so of ROCm 6.3 or newer was found; ATTN_HIPRTC may name one");
 }
 
 static int hiprtc_identity(const attn__target *target, char *text, size_t capacity) {

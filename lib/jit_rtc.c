@@ -8,7 +8,22 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MOST_LOG = 3000, STAMP = 96, NOTE = 4096 };
+enum { MOST_LOG = 3000, NOTE = 4096 };
+
+/* Its path, and the file's stamp. */
+static const char *file_of(const attn__rtc *rtc, char stamp[ATTN__STAMP]) {
+    Dl_info at;
+    void *inside;
+    memcpy(&inside, &rtc->version, sizeof inside);
+    const char *const path = dladdr(inside, &at) ? at.dli_fname : "";
+    attn__rtc_stamp(path, stamp, ATTN__STAMP);
+    return path;
+}
+
+int attn__rtc_is_loaded(const char *path) {
+    void *const library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    return library && dlclose(library) == 0;
+}
 
 int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entry) {
     void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -16,7 +31,7 @@ int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entr
         snprintf(rtc->missing, sizeof rtc->missing, "%.180s", dlerror());
         return 0;
     }
-    for (int i = 0; i < ATTN__RTC_ENTRIES; i++) {
+    for (int i = 0; entry[i].symbol; i++) {
         void *const f = dlsym(library, entry[i].symbol);
         if (!f) {
             snprintf(rtc->missing, sizeof rtc->missing, "%.80s has no %s", path, entry[i].symbol);
@@ -28,6 +43,7 @@ int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entr
         snprintf(rtc->missing, sizeof rtc->missing, "%.80s does not tell its version", path);
         return 0;
     }
+    file_of(rtc, rtc->stamp);
     rtc->missing[0] = 0;
     return 1;
 }
@@ -40,8 +56,8 @@ void attn__rtc_stamp(const char *path, char *text, size_t capacity) {
         snprintf(text, capacity, "- ");
         return;
     }
-    snprintf(text, capacity, "%lld.%09ld %llu %lld ", (long long)s.st_mtim.tv_sec,
-             s.st_mtim.tv_nsec, (unsigned long long)s.st_ino, (long long)s.st_size);
+    snprintf(text, capacity, "%lld.%09ld %lld ", (long long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec,
+             (long long)s.st_size);
 }
 
 static void note_key(const attn__rtc *rtc, const char *about, char key[ATTN__KEY]) {
@@ -56,24 +72,17 @@ static void note_key(const attn__rtc *rtc, const char *about, char key[ATTN__KEY
 
 /* A note: "13 0 STAMP PATH". */
 void attn__rtc_remember(const attn__rtc *rtc, const char *about) {
-    char key[ATTN__KEY], stamp[STAMP], note[NOTE];
-    Dl_info at;
-    void *inside;
-    memcpy(&inside, &rtc->version, sizeof inside);
-    if (!dladdr(inside, &at) || at.dli_fname[0] != '/') {
-        return;
-    }
-    attn__rtc_stamp(at.dli_fname, stamp, sizeof stamp);
-    const int n = snprintf(note, sizeof note, "%d %d %s%s", rtc->major, rtc->minor, stamp,
-                           at.dli_fname);
-    if (stamp[0] != '-' && n < (int)sizeof note) {
+    char key[ATTN__KEY], stamp[ATTN__STAMP], note[NOTE];
+    const char *const path = file_of(rtc, stamp);
+    const int n = snprintf(note, sizeof note, "%d %d %s%s", rtc->major, rtc->minor, stamp, path);
+    if (path[0] == '/' && stamp[0] != '-' && n < (int)sizeof note) {
         note_key(rtc, about, key);
         attn__cache_write(key, note, (size_t)n + 1);
     }
 }
 
 int attn__rtc_recall(attn__rtc *rtc, const char *about) {
-    char key[ATTN__KEY], stamp[STAMP];
+    char key[ATTN__KEY], stamp[ATTN__STAMP];
     int major, minor, at = 0, found = 0;
     void *note = NULL;
     size_t bytes;
@@ -88,6 +97,7 @@ int attn__rtc_recall(attn__rtc *rtc, const char *about) {
     if (found) {
         rtc->major = major;
         rtc->minor = minor;
+        memcpy(rtc->stamp, stamp, sizeof stamp);
         rtc->missing[0] = 0;
     }
     free(note);
@@ -105,8 +115,8 @@ int attn__rtc_here(const attn__rtc *rtc) {
 int attn__rtc_identity(const attn__rtc *rtc, const attn__target *target, const char *const *options,
                        char *text, size_t capacity) {
     ATTN_TRY(attn__rtc_here(rtc));
-    size_t at = (size_t)snprintf(text, capacity, "%s %d.%d %s", rtc->name, rtc->major, rtc->minor,
-                                 target->name);
+    size_t at = (size_t)snprintf(text, capacity, "%s %d.%d %s%s", rtc->name, rtc->major, rtc->minor,
+                                 rtc->stamp, target->name);
     for (int i = 0; options[i] && at < capacity; i++) {
         at += (size_t)snprintf(text + at, capacity - at, " %s", options[i]);
     }

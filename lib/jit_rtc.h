@@ -6,6 +6,7 @@
 
 #include "jit.h"
 
+enum { ATTN__STAMP = 96, ATTN__RTC_OPTIONS = 12 };
 typedef struct attn__rtc {
     const char *name; /* "NVRTC" */
     int (*version)(int *, int *);
@@ -19,27 +20,29 @@ typedef struct attn__rtc {
     int (*code)(void *, char *);
     const char *(*error)(int);
     int major, minor;
-    char missing[192]; /* "" where it was found */
+    char stamp[ATTN__STAMP]; /* of its file */
+    char missing[192];       /* "" where it was found */
 } attn__rtc;
 
-/* A library's entry and its place in an attn__rtc. */
+/* A library's entry and the function pointer for it; a list ends with a NULL. */
 typedef struct attn__rtc_entry {
     const char *symbol;
     void *at;
 } attn__rtc_entry;
-enum { ATTN__RTC_ENTRIES = 9, ATTN__RTC_OPTIONS = 12 };
 /* 1: found. 0: `missing` says why not. */
 int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entry);
+/* 1: the process has it, in whatever folder it was found, and would get no other one. */
+int attn__rtc_is_loaded(const char *path);
 /* Notes in the cache which version the opened library has and where it lies, so that a process
    whose kernels are all cached need not open it. `about` says by what it was looked for. */
 void attn__rtc_remember(const attn__rtc *rtc, const char *about);
 /* 1: such a note has been found, and the library lies there as it did; rtc's version is known. */
 int attn__rtc_recall(attn__rtc *rtc, const char *about);
-/* "mtime inode size " of a file, of its last target; "- " where there is none. */
+/* "mtime size " of a file, of its last target; "- " where there is none. */
 void attn__rtc_stamp(const char *path, char *text, size_t capacity);
 /* Refuses where it is missing. */
 int attn__rtc_here(const attn__rtc *rtc);
-/* "nvrtc 13.0 sm_90a" and the options. */
+/* "NVRTC 13.0 STAMP sm_90a" and the options: an update may keep the version. */
 int attn__rtc_identity(const attn__rtc *rtc, const attn__target *target, const char *const *options,
                        char *text, size_t capacity);
 /* options ends with NULL, up to ATTN__RTC_OPTIONS of them; arch goes before them. */

@@ -175,12 +175,114 @@ TEST_CASE("a compiler that is missing is named with what was looked for") {
 
 TEST_CASE("which NVRTC is here and whether it was opened", "[.opened]") {
     std::string name;
+    if (const char *const first = getenv("FIRST")) { // as a framework brings its own
+        REQUIRE(dlopen(first, RTLD_NOW) != nullptr);
+    }
     if (is_here(&attn__nvrtc, "sm_80", &name)) {
         std::ifstream maps("/proc/self/maps");
         const std::string all{std::istreambuf_iterator<char>(maps), {}};
         std::printf("<%s> %s\n", name.c_str(),
                     all.find("libnvrtc") == std::string::npos ? "noted" : "opened");
     }
+    if (getenv("PTX")) {
+        void *code = nullptr;
+        size_t n = 0;
+        const auto job = text_for("compute_80", "");
+        const int status = attn__ptx.compile(job.get(), &code, &n);
+        std::printf("PTX: %s\n", status < 0 ? attn_error() : static_cast<char *>(code));
+        free(code);
+    }
+}
+
+// A library with NVRTC's entries, which compiles everything to the text "none"; another one by
+// `more`. The version is one that there is not.
+bool make_nvrtc(const std::string &path, const std::string &more) {
+    std::ofstream(path + ".c")
+        << "int nvrtcVersion(int *a, int *b) { *a = 13; *b = 77; return 0; }\n"
+           "int nvrtcCreateProgram(void) { return 0; }\n"
+           "int nvrtcDestroyProgram(void) { return 0; }\n"
+           "int nvrtcCompileProgram(void) { return 0; }\n"
+           "int nvrtcGetProgramLogSize(void) { return 1; }\n"
+           "int nvrtcGetProgramLog(void) { return 1; }\n"
+           "int nvrtcGetPTXSize(void *p, unsigned long *n) { *n = 5; return 0; }\n"
+           "int nvrtcGetPTX(void *p, char *to) { __builtin_memcpy(to, \"none\", 5); return 0; }\n"
+           "int nvrtcGetCUBINSize(void *p, unsigned long *n) { *n = 5; return 0; }\n"
+           "int nvrtcGetCUBIN(void *p, char *to) { return nvrtcGetPTX(p, to); }\n"
+           "const char *nvrtcGetErrorString(int e) { return \"an error\"; }\n"
+        << more;
+    return std::system(("cc -w -shared -fPIC -Wl,-soname,libnvrtc.so.13 " + path + ".c -o " + path)
+                           .c_str()) == 0;
+}
+
+std::string between_brackets(const std::string &text) {
+    const size_t at = text.find('<');
+    return at == std::string::npos ? "" : text.substr(at, text.find('>') - at);
+}
+
+struct Fake {
+    const std::string folder = new_folder(), path = folder + "/libnvrtc-fake.so";
+    const bool made = make_nvrtc(path, "");
+    const std::string cache = "ATTN_CACHE='" + folder + "/cache' ", named = "ATTN_NVRTC=" + path;
+    const std::string name = "which NVRTC*";
+    Fake() {
+        if (!made) {
+            std::printf("skipped: no cc\n");
+        }
+    }
+    ~Fake() { std::system(("rm -rf '" + folder + "'").c_str()); }
+    Fake(const Fake &) = delete;
+    std::string run(const std::string &environment) const {
+        return other_process(cache + environment, name);
+    }
+};
+
+TEST_CASE("a noted library that can no longer be opened is missing") {
+    const Fake fake;
+    if (!fake.made) {
+        return;
+    }
+    CHECK(fake.run(fake.named + " PTX=1").find("PTX: none") != std::string::npos);
+    // Other bytes of the same size and time.
+    const std::string keep = fake.folder + "/keep", spoil = "cp -p " + fake.path + " " + keep +
+                                                            " && printf spoiled | dd of=" +
+                                                            fake.path +
+                                                            " conv=notrunc 2>/dev/null && "
+                                                            "touch -r " +
+                                                            keep + " " + fake.path;
+    REQUIRE(std::system(spoil.c_str()) == 0);
+    const std::string second = fake.run(fake.named + " PTX=1");
+    INFO(second);
+    CHECK(second.find("> noted") != std::string::npos);
+    CHECK(second.find("PTX: the compiler NVRTC is missing: " + fake.path) != std::string::npos);
+}
+
+TEST_CASE("a library that a framework brought is taken, and is no other process's") {
+    const Fake fake;
+    if (!fake.made) {
+        return;
+    }
+    const std::string plain = fake.run(""), first = "FIRST=" + fake.path;
+    CHECK(fake.run(first).find("<NVRTC 13.77") != std::string::npos);
+    CHECK(between_brackets(fake.run("")) == between_brackets(plain));
+    const std::string other = "ATTN_CACHE='" + fake.folder + "/other' ";
+    CHECK(other_process(other + first, fake.name).find("<NVRTC 13.77") != std::string::npos);
+    CHECK(between_brackets(other_process(other, fake.name)) == between_brackets(plain));
+}
+
+TEST_CASE("an update of the same version is another compiler, a copy is none") {
+    const Fake fake;
+    if (!fake.made) {
+        return;
+    }
+    const std::string first = between_brackets(fake.run(fake.named)), copy = fake.path + ".copy";
+    CHECK(first.find("<NVRTC 13.77") == 0);
+    REQUIRE(std::system(("cp -p " + fake.path + " " + copy).c_str()) == 0);
+    CHECK(between_brackets(fake.run("ATTN_NVRTC=" + copy)) == first);
+    REQUIRE(make_nvrtc(fake.path, "int more[1000] = {1};\n"));
+    const std::string second = between_brackets(fake.run(fake.named));
+    CHECK(second.find("<NVRTC 13.77") == 0);
+    CHECK(second != first);
+    CHECK(between_brackets(fake.run(fake.named)) == second); // by the note
 }
 
 TEST_CASE("a process whose kernels are cached does not open NVRTC") {
