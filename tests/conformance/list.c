@@ -344,6 +344,10 @@ const listed suite_list[] = {
     {"visible-nan-v", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan where=v"},
     {"visible-inf-v", "dir=bwd dtype=bf16 H=2 NQ=70 NK=70 D=16 variant=\"@window 9 0\" plant=inf "
                       "where=v"},
+    {"batch-alibi", "check=batch inv=1 dtype=f16 B=2 H=2 NQ=200 NK=300 D=128 scale=2 seed=32 "
+                    "variant=\"@alibi 2\""},
+    {"batch-softcap", "check=batch inv=1 dtype=bf16 B=2 H=2 NQ=200 NK=300 D=128 seed=33 "
+                      "variant=\"@causal ~ @softcap 5\""},
     {"isolate-few-bf16", "check=isolate dtype=bf16 B=2 NQ=6 NK=127 D=64 seed=952137 bm=128 "
                          "bn=64 dense=64 lists=b1"},
     {"visible-inf-v-far", "dtype=bf16 H=2 NQ=7 NK=24 D=16 variant=\"@bias 0 0 1 0\" caps=\"bias:f32:"
