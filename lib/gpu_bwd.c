@@ -354,7 +354,9 @@ int attn__backward_run(const attn_plan *of, const attn__problem *p, char *worksp
     ATTN_TRY(attn__grads_fit(&g->grads, p));
     const size_t bytes = fill(&a, p, g, workspace, workspace + g->grads.bytes);
     ATTN_TRY(attn__grads_run(of, &kernel[GRADS], &g->grads, p, workspace, 0, stream));
-    ATTN_TRY(attn__launch_rows(of, &kernel[ROWS], p->B * p->H * p->NQ, &a, bytes, stream));
+    const int64_t rows = p->B * p->H * p->NQ; /* without any the counter begins at 0, too */
+    const int64_t least = a.counter ? 1 : 0;
+    ATTN_TRY(attn__launch_rows(of, &kernel[ROWS], rows > least ? rows : least, &a, bytes, stream));
     if (kernel[SINK].code && p->dsink.data) {
         ATTN_TRY(attn__launch(of, &kernel[SINK], p->H, &a, bytes, stream));
     }

@@ -71,6 +71,7 @@ const listed suite_list[] = {
     {"fine-dout", "dir=bwd dtype=bf16 otype=f32 NK=29 D=24 packed=k klens=29 spare=2 lk=swapped "
                   "lv=same_head lo=padded ldo=same_row lg=reversed variant=\"@causal\" vs=block "
                   "bm=64 bn=2 dense=94 shift=-120 seed=640213"},
+    {"no-queries-in-turns", "dir=bwd dtype=f16 det=1 NQ=0 NK=300 D=108 seed=613344"},
     {"fine-dout-f16", "dir=bwd dtype=f16 otype=f32 H=2 NQ=90 NK=60 D=64 variant=\"@causal\" seed=2"},
 
     /* -- Alignment and windows ----------------------------------------------------------------- */
