@@ -56,7 +56,7 @@ DEV void rows_store(const attn_params *p, i64 b, i64 h, i64 row, float c) {
     const int nothing = lse == MINUS_INF;
     const u64 to = rows_at(&t->stats, b, h, row);
     c -= t->dlse.data ? float_of(load_u32(rows_at(&t->dlse, b, h, row))) : 0;
-    store_u32(to, bits_of(nothing ? -MINUS_INF : lse == lse ? lse : VM_NAN));
+    store_u32(to, bits_of(nothing ? -MINUS_INF : lse == lse ? lse * (float)LOG2_E : VM_NAN));
     store_u32(to + 4, bits_of(nothing ? 0 : c == c ? c : VM_NAN));
 }
 

@@ -24,11 +24,11 @@ typedef struct attn_grad {
     int seen;   /* the pair is visible */
 } attn_grad;
 
-/* Of the product s and the score x, p. No product overflows before; p is at most 1, however large
+/* Of x, the product s where scores stay products, else the score, p. It is at most 1, however large
    the scores are and with them the rounding of LSE. */
-DEV float grad_p(const attn_stats *stats, float scale, float s, float x) {
-    const float below = SCORE_RAW ? fma_f32(s, scale, -stats->lse) : x - stats->lse;
-    return exp2_fast((below > 0.0f ? 0.0f : below) * (float)LOG2_E);
+DEV float grad_p(const attn_params *p, const attn_stats *stats, float x) {
+    const float below = fma_f32(x, SCORE_RAW ? p->factor : (float)LOG2_E, -stats->lse);
+    return exp2_fast(below > 0.0f ? 0.0f : below);
 }
 /* What dO.v is multiplied by. */
 DEV float grad_w(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, int kept) {
@@ -52,7 +52,7 @@ DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row
     x = check && !score_visible(p, w, row, k, scaled) ? MINUS_INF : x;
     attn_grad t;
     t.seen = !check || x != MINUS_INF;
-    t.p = grad_p(stats, scale, s, x);
+    t.p = grad_p(p, stats, SCORE_RAW ? s : x);
     t.w = grad_w(p, w, row, k, kept);
     t.s = scaled;
     t.p = check == 2 && !is_finite(dp - stats->c) && t.p < 0x1p-126f ? 0x1p-126f : t.p;
@@ -223,13 +223,20 @@ DEV int grad_near(const attn_params *p, const attn_item *w, const tile_s *s) {
 }
 #endif
 
+/* Rows of a lane lie so far below its first one. */
+#ifdef TILE_DOWN
+#define GRAD_DOWN(r) TILE_DOWN(r)
+#else
+#define GRAD_DOWN(r) (tile_row(r) - tile_row(0))
+#endif
+
 /* Products of the lane's keys with queries i0.. of head w->h become p w and g; `from`: where the
    queries' statistics are shared. */
 DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u32 from, i32 i0,
                    int check, int near, tile_s *s, tile_s *dp) {
     /* places are computed here, each step: in the loop registers are few */
     const i32 row0 = (i32)forget((u32)w->row0), first = (i32)forget((u32)i0);
-    const float q_at = (float)(w->seq.q0 + first + tile_col(0));
+    const float d0 = (float)(w->seq.q0 + first + tile_col(0) - ((i32)p->k0 + row0 + tile_row(0)));
     attn_stats stats[2];
     grad_pairs left = 0;
     float part[ATTN_GRAD_SUMS + 1] = {0};
@@ -253,14 +260,14 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
         const u32 kept = ~0u;
 #endif
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            const float d = q_at + (float)(tile_col(c) - tile_col(0)) -
-                            (float)((i32)p->k0 + row0 + tile_row(r));
+            /* what two keys have alike of a score (a slope times a distance) is computed once */
+            const float d = d0 + (float)(tile_col(c) - tile_col(0) - GRAD_DOWN(r));
             const attn_grad t = grad_pair(p, w, &row, row0 + tile_row(r), &stats[c % 2], check,
                                           near, d, (int)(kept >> r & 1), s->x[r][c],
                                           ATTN_SUMS & 1 ? dp->x[r][c] : 0);
 #if ATTN_HAS_GRADS
             left |= grad_reads(p, w, &row, row0 + tile_row(r),
-                               i < w->seq.nq && row0 + tile_row(r) < w->rows, near, d, &t, sums)
+                               there && row0 + tile_row(r) < w->rows, near, d, &t, sums)
                         ? GRAD_PAIR(r, c)
                         : 0;
 #endif
@@ -274,8 +281,11 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
 /* The same of pairs that are all visible, whose score is the product, in two turns: what needs s
    alone while dp is still being summed, and the rest. s becomes p, which is not weighted where
    dropout or scales weigh it. */
-#define GRAD_TURNS                                                                                 \
-    (TILE_FLIES && ATTN_BN > 64 && !ATTN_HAS_SCORE && !ATTN_HAS_DROPOUT && !ATTN_HAS_SCALES)
+#if TILE_FLIES && ATTN_BN > 64 && !ATTN_HAS_SCORE && !ATTN_HAS_DROPOUT && !ATTN_HAS_SCALES
+#define GRAD_TURNS 1
+#else
+#define GRAD_TURNS 0
+#endif
 DEV void grad_tile_p(const attn_params *p, u32 from, tile_s *s) {
     attn_stats stats[2];
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
@@ -283,7 +293,7 @@ DEV void grad_tile_p(const attn_params *p, u32 from, tile_s *s) {
             stats_shared(from, tile_col(c), stats);
         }
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            s->x[r][c] = grad_p(&stats[c % 2], p->scale, s->x[r][c], 0);
+            s->x[r][c] = grad_p(p, &stats[c % 2], s->x[r][c]);
         }
     }
 }

@@ -3,7 +3,8 @@
    Who calls it: attn_bwd_rows.hip writes it; grad.h, careful_grad.h and attn_bwd_sink.hip read it.
 
        p.back.stats   [B][H][NQ] (packed: [H][T]) of two f32:
-           lse    +inf where the row sees nothing, and there alone, so that its p are 0
+           lse    LSE log2 e, as exponents are of two; +inf where the row sees nothing, and there
+                  alone, so that its p are 0
            c      dO.O - dLSE; there 0
 
    A row that is NaN has the LSE NaN, and p and g NaN at the keys that it sees. */

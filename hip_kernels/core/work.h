@@ -95,12 +95,12 @@ DEV int work_item(const attn_params *p, work_number number, attn_item *w) {
     return w->row0 < w->rows;
 }
 
-/* Local row and head of row r of the sequence (packed: r / pack, r % pack). */
+/* Local row and head of row r of the sequence (packed: r / pack, r % pack; backward never is). */
 DEV i32 work_row(const attn_params *p, i32 r) {
-    return p->pack > 1 ? r / p->pack : r;
+    return !ATTN_BACKWARD && p->pack > 1 ? r / p->pack : r;
 }
 DEV i32 work_head(const attn_params *p, const attn_item *w, i32 r) {
-    return p->pack > 1 ? w->h + r % p->pack : w->h;
+    return !ATTN_BACKWARD && p->pack > 1 ? w->h + r % p->pack : w->h;
 }
 
 DEV u64 rows_at(const attn_rows *t, i64 b, i64 h, i64 row) {

@@ -164,12 +164,46 @@ DEV void step_added(const attn_params *p, const attn_item *w, const back_step *s
 }
 #endif
 
+/* What no run has and no compiler knows: a loop until then runs once, and what stands in it stays
+   there. A compiler that moves it among what follows needs more registers than there are. */
+DEV int step_never(const attn_params *p) {
+#if TILE_FLIES
+    return p->B < 0;
+#else
+    (void)p;
+    return 0;
+#endif
+}
+
+/* p and g as operands, where they are made: fewer registers join behind a branch. */
+DEV void step_round(const tile_s *s, const tile_s *dp, tile_p *g, tile_p *weight) {
+    if (ATTN_SUMS & 2) {
+        tile_p_of(weight, s);
+    }
+    if (ATTN_SUMS & 1) {
+        tile_p_of(g, dp);
+    }
+}
+/* check, near: of grad_tile. */
+DEV void step_pairs(const attn_params *p, const attn_item *w, grad_rows *rows,
+                    const back_step *step, u32 stats, int check, int near, tile_s *s, tile_s *dp,
+                    tile_p *g, tile_p *weight) {
+    do {
+        grad_tile(p, w, rows, stats, step_row(w, step), check, near, s, dp);
+    } while (check && step_never(p));
+    if (!GRAD_TURNS) {
+        step_round(s, dp, g, weight);
+    }
+}
+
 /* Products of the step become p and g, as soon as they are there. */
 DEV void step_weigh(const attn_params *p, const attn_item *w, grad_rows *rows,
-                    const back_step *step, int stage, tile_s *s, tile_s *dp) {
+                    const back_step *step, int stage, tile_s *s, tile_s *dp, tile_p *g,
+                    tile_p *weight) {
     const u32 stats = (u32)(STATS_AT + stage * STATS_BYTES);
+    const int full = block_is_full(step->block);
 #if GRAD_TURNS
-    if (block_is_full(step->block)) {
+    if (full) {
         tile_wait(1);
         tile_pin_s(s);
         grad_tile_p(p, stats, s);
@@ -184,20 +218,20 @@ DEV void step_weigh(const attn_params *p, const attn_item *w, grad_rows *rows,
     tile_pin_s(dp);
 #if GRAD_NEAR
     if (grad_near(p, w, s)) {
-        if (block_is_full(step->block)) {
-            grad_tile(p, w, rows, stats, step_row(w, step), 0, 1, s, dp);
+        if (full) {
+            step_pairs(p, w, rows, step, stats, 0, 1, s, dp, g, weight);
         } else {
-            grad_tile(p, w, rows, stats, step_row(w, step), 1, 1, s, dp);
+            step_pairs(p, w, rows, step, stats, 1, 1, s, dp, g, weight);
         }
         return;
     }
 #else
-    if (block_is_full(step->block)) {
-        grad_tile(p, w, rows, stats, step_row(w, step), 0, 0, s, dp);
+    if (full) {
+        step_pairs(p, w, rows, step, stats, 0, 0, s, dp, g, weight);
         return;
     }
 #endif
-    grad_tile(p, w, rows, stats, step_row(w, step), 1, 0, s, dp);
+    step_pairs(p, w, rows, step, stats, 1, 0, s, dp, g, weight);
 }
 
 #if TILE_FLIES
@@ -287,12 +321,9 @@ DEV void step_sum(const attn_params *p, const attn_item *w, grad_rows *rows,
 #if ATTN_ORDERED
     order_pass(ORDER_SHARED); /* not earlier: it waits for the last step's additions */
 #endif
-    step_weigh(p, w, rows, step, stage, &s, &dp);
-    if (ATTN_SUMS & 2) {
-        tile_p_of(&weight, &s);
-    }
-    if (ATTN_SUMS & 1) {
-        tile_p_of(&g, &dp);
+    step_weigh(p, w, rows, step, stage, &s, &dp, &g, &weight);
+    if (GRAD_TURNS) {
+        step_round(&s, &dp, &g, &weight);
     }
     step_add(p, w, step, stage, &g, &weight, sum, sum_v);
     grad_rows_left(p, w, step_row(w, step), rows);
