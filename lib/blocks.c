@@ -11,7 +11,12 @@
    A block knows the streams whose work uses it, but for NULL, each with a mark behind the last of
    that work. Work on NULL is behind all earlier work on NULL, so it may have a block without marks
    at once. For another stream, or a block with marks, these must have been reached; then a mark is
-   put into NULL, too. Nobody waits. */
+   put into NULL, too.
+
+   A mark moves to later work only after its stream was told to wait for it: the handle may be a
+   new stream's, and the one that it named is gone with work still to do. So a mark is behind
+   everything that it ever stood for, no stream is asked for but the one that the caller names now,
+   and the host never waits. */
 #include "blocks.h"
 #include "fork.h"
 
@@ -101,7 +106,7 @@ static void drop_marks(block *b) {
     }
 }
 
-/* Behind all that was put on the stream so far. With too many streams the first one is awaited. */
+/* Behind all that was put on the stream so far. With too many streams the first mark moves. */
 static int put_mark(block *b, void *stream) {
     const attn__driver *const driver = b->device->driver;
     attn__chip *const chip = b->device->chip;
@@ -109,15 +114,14 @@ static int put_mark(block *b, void *stream) {
     while (i < b->marks && b->mark[i].stream != stream) {
         i++;
     }
-    if (i == MOST_MARKS) {
-        ATTN_TRY(driver->stream_sync(chip, b->mark[0].stream));
-        drop_mark(b, 0);
-        i = b->marks;
-    }
-    if (i == b->marks) {
+    if (i == b->marks && i < MOST_MARKS) {
         ATTN_TRY(driver->event_new(chip, &b->mark[i].event));
-        b->mark[b->marks++].stream = stream;
+        b->marks++;
+    } else {
+        i %= MOST_MARKS;
+        ATTN_TRY(driver->event_await(chip, b->mark[i].event, stream));
     }
+    b->mark[i].stream = stream;
     return driver->event_record(chip, b->mark[i].event, stream);
 }
 

@@ -69,6 +69,8 @@ typedef struct attn__driver {
     void (*event_free)(attn__chip *chip, void *event);
     int (*event_record)(attn__chip *chip, void *event, void *stream);
     int (*event_done)(attn__chip *chip, void *event, int *done);
+    /* What is put on the stream from now on comes after the mark; the host does not wait. */
+    int (*event_await)(attn__chip *chip, void *event, void *stream);
     /* A code object of this chip's compiler (jit.h). */
     int (*load)(attn__chip *chip, const void *code, size_t bytes, attn__module **module);
     /* Of a driver that collects code: what the job of this key became. May be NULL. */

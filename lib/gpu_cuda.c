@@ -81,6 +81,7 @@ static const attn__entry entries[] = {
     {"cuEventDestroy_v2", &cuda.event_free},
     {"cuEventRecord", &cuda.event_record},
     {"cuEventQuery", &cuda.event_query},
+    {"cuStreamWaitEvent", &cuda.event_await},
     {"cuModuleLoadData", &cuda.load},
     {"cuModuleUnload", &cuda.unload},
     {"cuModuleGetFunction", &cuda.function},

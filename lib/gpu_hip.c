@@ -60,6 +60,7 @@ static attn__entry entries[] = {
     {"hipEventDestroy", &hip.event_free},
     {"hipEventRecord", &hip.event_record},
     {"hipEventQuery", &hip.event_query},
+    {"hipStreamWaitEvent", &hip.event_await},
     {"hipModuleLoadData", &hip.load},
     {"hipModuleUnload", &hip.unload},
     {"hipModuleGetFunction", &hip.function},

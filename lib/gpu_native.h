@@ -36,6 +36,7 @@
     X(event_free, (void *))                                                                        \
     X(event_record, (void *, void *))                                                              \
     X(event_query, (void *))                                                                       \
+    X(event_await, (void *, void *, unsigned))                                                     \
     X(load, (void **, const void *))                                                               \
     X(unload, (void *))                                                                            \
     X(function, (void **, void *, const char *))                                                   \
@@ -107,6 +108,7 @@ int attn__native_event_new(attn__chip *chip, void **event);
 void attn__native_event_free(attn__chip *chip, void *event);
 int attn__native_event_record(attn__chip *chip, void *event, void *stream);
 int attn__native_event_done(attn__chip *chip, void *event, int *done);
+int attn__native_event_await(attn__chip *chip, void *event, void *stream);
 int attn__native_load(attn__chip *chip, const void *code, size_t bytes, attn__module **module);
 void attn__native_unload(attn__chip *chip, attn__module *module);
 int attn__native_number(attn__chip *chip, attn__module *module, const char *name, int32_t *value);
@@ -125,6 +127,7 @@ int attn__native_launch(attn__chip *chip, attn__module *module, const char *kern
     .stream_free = attn__native_stream_free, .stream_sync = attn__native_stream_sync,              \
     .event_new = attn__native_event_new, .event_free = attn__native_event_free,                    \
     .event_record = attn__native_event_record, .event_done = attn__native_event_done,              \
+    .event_await = attn__native_event_await,                                                       \
     .load = attn__native_load, .unload = attn__native_unload, .number = attn__native_number,       \
     .prepare = attn__native_prepare, .launch = attn__native_launch
 

@@ -30,3 +30,9 @@ int attn__native_event_done(attn__chip *chip, void *event, int *done) {
     *done = code == 0;
     return attn__native_leave(chip, code == NOT_READY ? 0 : code, "asking for an event");
 }
+
+int attn__native_event_await(attn__chip *chip, void *event, void *stream) {
+    ATTN_TRY(attn__native_enter(chip));
+    return attn__native_leave(chip, chip->vendor->event_await(stream, event, 0),
+                              "making a stream wait for an event");
+}

@@ -175,12 +175,10 @@ API int cuMemcpy2DAsync_v2(const copy *c, void *stream) {
 /* -- Streams, code ----------------------------------------------------------------------------- */
 
 API int cuStreamCreate(void **stream, unsigned flags) {
-    static uintptr_t next = 0x2000;
-    *stream = (void *)next++;
-    return needs_device(note("cuStreamCreate", " %u", flags));
+    return call_stream_new(note("cuStreamCreate", " %u", flags), flags, stream);
 }
 API int cuStreamDestroy_v2(void *stream) {
-    return needs_device(note("cuStreamDestroy", " %p", stream));
+    return call_stream_free("cuStreamDestroy", stream);
 }
 API int cuStreamSynchronize(void *stream) {
     return call_stream_sync("cuStreamSynchronize", stream);
@@ -196,6 +194,9 @@ API int cuEventRecord(void *event, void *stream) {
 }
 API int cuEventQuery(void *event) {
     return call_event_query("cuEventQuery", event);
+}
+API int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+    return flags ? INVALID : call_event_await("cuStreamWaitEvent", event, stream);
 }
 API int cuModuleLoadData(void **module, const void *code) {
     return call_load("cuModuleLoadData", module, code);

@@ -9,7 +9,11 @@
        contexts   what needs the device must find it current
        order      kernels and copies within the device happen as late as is allowed: when a stream
                   or the device is waited for, or the host takes part in a copy. Streams take turns
-                  then, the youngest first. Stream NULL and every other one wait for each other
+                  then, the youngest first. Stream NULL and every other one wait for each other,
+                  but not those made with the flag 1
+       streams    a destroyed one is refused, its work still comes, late; the next new stream gets
+                  its handle
+       marks      one is that of the last record
        launches   one parameter, by address, copied by the call; a known function; as much shared
                   memory as it was allowed
 
@@ -32,7 +36,7 @@ enum { INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT_FOUND 
        NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
 enum { MOST_BLOCKS = 4096, LOG = 1 << 16, SPACE_BITS = 36, PARAMS = 4096, MOST_QUEUED = 1024 };
 enum { MOST_FUNCTIONS = 256, MOST_MODULES = 256, FUNCTION = 0x4000, MODULE = 0x3000,
-       EVENT = 0x6000, MOST_EVENTS = 4096 };
+       EVENT = 0x6000, MOST_EVENTS = 4096, STREAM = 0x2000, MOST_STREAMS = 256 };
 
 /* Does the calling thread have the device current? Of the file that includes this one. */
 static int current(void);
@@ -213,9 +217,9 @@ static function functions[MOST_FUNCTIONS];
 static int n_functions;
 
 typedef struct work {
-    void *stream;
+    uint64_t stream;          /* its own number: 0 for NULL, never used again */
     const function *function; /* NULL: a copy */
-    int *event;               /* or not NULL: a mark, which is reached */
+    uint64_t mark, awaits;    /* or not 0: a record's own number; that of one to come first */
     unsigned blocks, threads, shared;
     _Alignas(64) unsigned char params[PARAMS];
     uint64_t to, from;
@@ -223,6 +227,8 @@ typedef struct work {
 } work;
 static work queue[MOST_QUEUED];
 static int n_queued;
+static uint64_t last_number; /* of streams and marks */
+static const uint64_t NUMBERED = (uint64_t)1 << 40, LOOSE = (uint64_t)1 << 41; /* of a stream */
 
 static int run_copy(const work *w) {
     char *const to = within(w->to, w->bytes), *const from = within(w->from, w->bytes);
@@ -233,8 +239,7 @@ static int run_copy(const work *w) {
 }
 
 static int run_one(const work *w) {
-    if (w->event) {
-        --*w->event;
+    if (w->mark || w->awaits) {
         return 0;
     } else if (!w->function) {
         return run_copy(w);
@@ -249,70 +254,131 @@ static int run_one(const work *w) {
     return code;
 }
 
-/* Runs and forgets what is queued in [first, end) on `stream`, or on all streams, the youngest one
-   first. Returns how many are gone. */
-static int run_some(int first, int end, const void *stream, int all) {
-    int gone = 0;
-    for (int i = end; i-- > first;) {
-        void *const turn = queue[i].stream;
-        if (queue[i].bytes == SIZE_MAX || (!all && turn != stream)) {
-            continue;
-        }
-        for (int j = first; j <= i; j++) {
-            if (queue[j].stream == turn && queue[j].bytes != SIZE_MAX) {
-                const int code = run_one(&queue[j]);
-                broken = broken ? broken : code;
-                queue[j].bytes = SIZE_MAX; /* done */
-            }
+/* The place of a record that was not reached, or -1. */
+static int place_of(uint64_t mark) {
+    for (int i = 0; i < n_queued && mark; i++) {
+        if (queue[i].mark == mark && queue[i].bytes != SIZE_MAX) {
+            return i;
         }
     }
-    int to = first;
-    for (int i = first; i < n_queued; i++) {
-        if (queue[i].bytes == SIZE_MAX) {
-            gone++;
-        } else {
+    return -1;
+}
+
+/* Runs a stream's work up to the one at `i`, and before it what it waits for. */
+static void run_stream(int i) {
+    for (int j = 0; j <= i; j++) {
+        if (queue[j].stream == queue[i].stream && queue[j].bytes != SIZE_MAX) {
+            const int before = queue[j].awaits ? place_of(queue[j].awaits) : -1;
+            if (before >= 0) {
+                run_stream(before);
+            }
+            const int code = run_one(&queue[j]);
+            broken = broken ? broken : code;
+            queue[j].bytes = SIZE_MAX; /* done */
+        }
+    }
+}
+
+/* Runs what is queued in [first, end) on `stream`, or on all that wait for NULL, or really on all,
+   the youngest one first. */
+enum whose { ONE, WITH_NULL, ALL };
+static void run_some(int first, int end, enum whose whose, uint64_t stream) {
+    for (int i = end; i-- > first;) {
+        const uint64_t its = queue[i].stream;
+        if (whose == ALL || (whose == ONE ? its == stream : !(its & LOOSE))) {
+            run_stream(i);
+        }
+    }
+}
+
+/* All that NULL's work up to the one at `end` waits for, in parts that NULL's work divides. */
+static void run_until(int end) {
+    for (int from = 0, to; from < end; from = to) {
+        for (to = from; to < end && queue[to].stream;) {
+            to++;
+        }
+        to += to == from;
+        run_some(from, to, WITH_NULL, 0);
+    }
+}
+
+static void forget_done(void) {
+    int to = 0;
+    for (int i = 0; i < n_queued; i++) {
+        if (queue[i].bytes != SIZE_MAX) {
             queue[to++] = queue[i];
         }
     }
     n_queued = to;
-    return gone;
-}
-
-/* All that was queued up to the one at `end`, in parts that NULL's work divides. */
-static void run_until(int end) {
-    while (end > 0) {
-        int part = 0;
-        while (part < end && queue[part].stream) {
-            part++;
-        }
-        part = part == 0 ? 1 : part;
-        run_some(0, part, NULL, 1);
-        end -= part;
-    }
 }
 
 /* What must have happened when `stream` has come to its end. */
-static void finish(const void *stream) {
+static void finish(uint64_t stream) {
     int end = n_queued;
     while (end > 0 && stream && queue[end - 1].stream != stream) {
         end--;
     }
-    int null = end;
-    while (null > 0 && queue[null - 1].stream) {
+    int null = stream & LOOSE ? 0 : end;
+    while (null > 0 && stream && queue[null - 1].stream) {
         null--;
     }
-    run_until(stream ? null : end);
-    if (stream) {
-        run_some(0, end - null, stream, 0);
-    }
+    run_until(null);
+    run_some(null, end, ONE, stream);
+    forget_done();
+}
+
+/* The same of the device. */
+static void finish_all(void) {
+    run_until(n_queued);
+    run_some(0, n_queued, ALL, 0);
+    forget_done();
 }
 
 static int enqueue(const work *w) {
     if (n_queued == MOST_QUEUED) {
-        finish(NULL);
+        finish_all();
     }
     queue[n_queued++] = *w;
     return 0;
+}
+
+/* -- Streams ----------------------------------------------------------------------------------- */
+
+static uint64_t streams[MOST_STREAMS]; /* numbers of those that live */
+
+/* The number of a handle; 0, code INVALID: it is a destroyed stream's. Handles of a test's own are
+   their numbers. */
+static int number_of(const void *handle, uint64_t *stream) {
+    const uintptr_t which = (uintptr_t)handle - STREAM;
+    *stream = which < MOST_STREAMS ? streams[which] : (uintptr_t)handle;
+    return handle && !*stream ? INVALID : 0;
+}
+
+static int call_stream_new(int code, unsigned flags, void **stream) {
+    int i = 0;
+    code = needs_device(code);
+    pthread_mutex_lock(&chip_lock);
+    while (i < MOST_STREAMS - 1 && streams[i]) {
+        i++;
+    }
+    if (code == 0) {
+        streams[i] = NUMBERED | (flags == 1 ? LOOSE : 0) | ++last_number;
+        *stream = (void *)(uintptr_t)(STREAM + i);
+    }
+    pthread_mutex_unlock(&chip_lock);
+    return code;
+}
+
+static int call_stream_free(const char *name, const void *stream) {
+    const uintptr_t which = (uintptr_t)stream - STREAM;
+    int code = needs_device(note(name, " %p", stream));
+    pthread_mutex_lock(&chip_lock);
+    code = code ? code : which >= MOST_STREAMS || !streams[which] ? INVALID : 0;
+    if (code == 0) {
+        streams[which] = 0;
+    }
+    pthread_mutex_unlock(&chip_lock);
+    return code;
 }
 
 /* -- Calls that both makers have --------------------------------------------------------------- */
@@ -329,7 +395,7 @@ static int call_free(const char *name, uint64_t at) {
     int code = needs_device(note(name, ""));
     pthread_mutex_lock(&chip_lock);
     if (code == 0) {
-        finish(NULL); /* a driver waits for the device first */
+        finish_all(); /* a driver waits for the device first */
         code = INVALID;
     }
     for (int i = 0; i < n_blocks && code == INVALID; i++) {
@@ -347,17 +413,19 @@ static int call_wait(const char *name) {
     const int code = needs_device(note(name, ""));
     pthread_mutex_lock(&chip_lock);
     if (code == 0) {
-        finish(NULL);
+        finish_all();
     }
     pthread_mutex_unlock(&chip_lock);
     return code ? code : broken;
 }
 
 static int call_stream_sync(const char *name, void *stream) {
-    const int code = needs_device(note(name, " %p", stream));
+    uint64_t number;
+    int code = needs_device(note(name, " %p", stream));
     pthread_mutex_lock(&chip_lock);
+    code = code ? code : number_of(stream, &number);
     if (code == 0) {
-        finish(stream);
+        finish(number);
     }
     pthread_mutex_unlock(&chip_lock);
     return code ? code : broken;
@@ -366,10 +434,12 @@ static int call_stream_sync(const char *name, void *stream) {
 /* Rows between host and device, in stream order; the host is a side, so it happens now. */
 static int call_host_rows(int code, int to_device, uint64_t far, size_t far_pitch, char *near,
                           size_t near_pitch, size_t bytes, size_t rows, void *stream) {
+    uint64_t number;
     code = needs_device(code);
     pthread_mutex_lock(&chip_lock);
+    code = code ? code : number_of(stream, &number);
     if (code == 0) {
-        finish(stream);
+        finish(number);
     }
     for (size_t row = 0; row < rows && code == 0; row++) {
         char *const at = within(far + row * far_pitch, bytes);
@@ -385,10 +455,12 @@ static int call_host_rows(int code, int to_device, uint64_t far, size_t far_pitc
 
 static int call_within_rows(int code, uint64_t to, size_t to_pitch, uint64_t from,
                             size_t from_pitch, size_t bytes, size_t rows, void *stream) {
+    uint64_t number;
     code = needs_device(code);
     pthread_mutex_lock(&chip_lock);
+    code = code ? code : number_of(stream, &number);
     for (size_t row = 0; row < rows && code == 0; row++) {
-        const work w = {.stream = stream, .bytes = bytes, .to = to + row * to_pitch,
+        const work w = {.stream = number, .bytes = bytes, .to = to + row * to_pitch,
                         .from = from + row * from_pitch};
         code = within(w.to, bytes) && within(w.from, bytes) ? enqueue(&w) : INVALID;
     }
@@ -398,14 +470,15 @@ static int call_within_rows(int code, uint64_t to, size_t to_pitch, uint64_t fro
 
 /* -- Marks in streams -------------------------------------------------------------------------- */
 
-static int events[MOST_EVENTS]; /* how often each is queued */
+static uint64_t events[MOST_EVENTS]; /* each one's last record */
 static unsigned char event_lives[MOST_EVENTS];
 
 static int call_event_new(const char *name, void **event) {
     const int code = needs_device(note(name, ""));
     for (int i = 0; i < MOST_EVENTS && code == 0; i++) {
-        if (!event_lives[i] && events[i] == 0) {
+        if (!event_lives[i]) {
             event_lives[i] = 1;
+            events[i] = 0;
             *event = (void *)(uintptr_t)(EVENT + i);
             return 0;
         }
@@ -427,16 +500,31 @@ static int call_event_free(const char *name, const void *event) {
 }
 
 static int call_event_record(const char *name, const void *event, void *stream) {
-    const int code = needs_device(note(name, " stream %p", stream)), which = event_of(event);
-    if (code || which < 0) {
-        return code ? code : INVALID;
-    }
+    work w = {0};
+    int code = needs_device(note(name, " stream %p", stream));
     pthread_mutex_lock(&chip_lock);
-    events[which]++;
-    const work w = {.stream = stream, .event = &events[which]};
-    enqueue(&w);
+    const int which = event_of(event);
+    code = code ? code : which < 0 ? INVALID : number_of(stream, &w.stream);
+    if (code == 0) {
+        w.mark = events[which] = ++last_number;
+        enqueue(&w);
+    }
     pthread_mutex_unlock(&chip_lock);
-    return 0;
+    return code;
+}
+
+static int call_event_await(const char *name, const void *event, void *stream) {
+    work w = {0};
+    int code = needs_device(note(name, " stream %p", stream));
+    pthread_mutex_lock(&chip_lock);
+    const int which = event_of(event);
+    code = code ? code : which < 0 ? INVALID : number_of(stream, &w.stream);
+    if (code == 0 && place_of(events[which]) >= 0) {
+        w.awaits = events[which];
+        enqueue(&w);
+    }
+    pthread_mutex_unlock(&chip_lock);
+    return code;
 }
 
 static int call_event_query(const char *name, const void *event) {
@@ -445,7 +533,7 @@ static int call_event_query(const char *name, const void *event) {
         return code ? code : INVALID;
     }
     pthread_mutex_lock(&chip_lock);
-    const int waits = events[which];
+    const int waits = place_of(events[which]) >= 0;
     pthread_mutex_unlock(&chip_lock);
     return waits ? NOT_READY : 0;
 }

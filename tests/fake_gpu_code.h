@@ -33,7 +33,7 @@ static int call_unload(const char *name, const void *module) {
         return failed ? failed : INVALID;
     }
     pthread_mutex_lock(&chip_lock);
-    finish(NULL);
+    finish_all();
     pthread_mutex_unlock(&chip_lock);
     if (emulator && modules[which].module) {
         emulator->unload(modules[which].device, modules[which].module);
@@ -109,7 +109,11 @@ static int call_launch(const char *name, const void *handle, const unsigned grid
         return INVALID;
     }
     const size_t bytes = emulator ? emulator->params : 512;
-    work w = {.stream = stream, .function = f, .blocks = grid[0], .threads = block[0],
+    uint64_t number;
+    if (number_of(stream, &number)) {
+        return INVALID;
+    }
+    work w = {.stream = number, .function = f, .blocks = grid[0], .threads = block[0],
               .shared = shared};
     memcpy(w.params, params[0], bytes < PARAMS ? bytes : PARAMS);
     last = (fake_launch){.grid = grid[0], .block = block[0], .shared = shared, .stream = stream,

@@ -113,12 +113,10 @@ API int hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t fro
 /* -- Streams, code ----------------------------------------------------------------------------- */
 
 API int hipStreamCreateWithFlags(void **stream, unsigned flags) {
-    static uintptr_t next = 0x2000;
-    *stream = (void *)next++;
-    return needs_device(note("hipStreamCreate", " %u", flags));
+    return call_stream_new(note("hipStreamCreate", " %u", flags), flags, stream);
 }
 API int hipStreamDestroy(void *stream) {
-    return needs_device(note("hipStreamDestroy", " %p", stream));
+    return call_stream_free("hipStreamDestroy", stream);
 }
 API int hipStreamSynchronize(void *stream) {
     return call_stream_sync("hipStreamSynchronize", stream);
@@ -134,6 +132,9 @@ API int hipEventRecord(void *event, void *stream) {
 }
 API int hipEventQuery(void *event) {
     return call_event_query("hipEventQuery", event);
+}
+API int hipStreamWaitEvent(void *stream, void *event, unsigned flags) {
+    return flags ? INVALID : call_event_await("hipStreamWaitEvent", event, stream);
 }
 API int hipModuleLoadData(void **module, const void *code) {
     return call_load("hipModuleLoadData", module, code);

@@ -65,6 +65,11 @@ struct Device {
     }
 };
 
+// An entry of the look-alike.
+template <typename F> F *own(const char *name) {
+    return reinterpret_cast<F *>(dlsym(dlopen(hip().path.c_str(), RTLD_NOW), name));
+}
+
 int count(const std::string &word) {
     const std::string log = hip().log();
     int n = 0;
@@ -128,10 +133,11 @@ TEST_CASE("several streams are all awaited") {
     CHECK(on.get(3000) == memory);
 }
 
-TEST_CASE("more streams than a block remembers") {
+TEST_CASE("more streams than a block remembers, and none is waited for") {
     const Device on;
     void *const source = on.get(7000), *const memory = on.get(7000);
     std::vector<void *> streams(6);
+    hip().clear();
     for (void *&stream : streams) {
         REQUIRE(attn_stream_new(on.d, &stream) == ATTN_OK);
         on.copy(memory, source, 7000, stream);
@@ -139,11 +145,61 @@ TEST_CASE("more streams than a block remembers") {
     }
     attn_buffer_retire(on.d, memory);
     CHECK(on.get(7000) != memory);
+    CHECK(count("Synchronize") == 0);
     for (void *const stream : streams) {
         REQUIRE(attn_stream_sync(on.d, stream) == ATTN_OK);
         attn_stream_release(on.d, stream);
     }
     CHECK(on.get(7000) == memory);
+}
+
+TEST_CASE("streams that are gone are remembered, under another one's handle too") {
+    const Device on;
+    void *const memory = on.get(6000);
+    on.write(memory, 2, 6000);
+    std::vector<void *> results(6);
+    void *handle = nullptr;
+    const auto made = own<int(void **, unsigned)>("hipStreamCreateWithFlags");
+    for (void *&result : results) {
+        void *stream;
+        result = on.get(6000);
+        REQUIRE(made(&stream, 1) == 0); // the caller's own, which NULL does not wait for
+        CHECK((!handle || stream == handle));
+        handle = stream;
+        on.copy(result, memory, 6000, stream); // late
+        REQUIRE(attn_buffer_use(on.d, memory, stream) == ATTN_OK);
+        if (result == results.back()) {
+            REQUIRE(attn_stream_sync(on.d, stream) == ATTN_OK);
+        }
+        attn_stream_release(on.d, stream);
+    }
+    attn_buffer_retire(on.d, memory);
+    on.write(on.get(6000), 1, 6000); // at once
+    REQUIRE(own<int()>("hipDeviceSynchronize")() == 0);
+    for (void *const result : results) {
+        CHECK(on.first(result, nullptr) == 2);
+    }
+}
+
+TEST_CASE("a stream that is gone is one of more than a block remembers") {
+    const Device on;
+    void *const memory = on.get(8000), *const result = on.get(8000);
+    std::vector<void *> streams(5);
+    for (void *&stream : streams) {
+        REQUIRE(attn_stream_new(on.d, &stream) == ATTN_OK);
+    }
+    on.copy(result, memory, 8000, streams[0]);
+    REQUIRE(attn_buffer_use(on.d, memory, streams[0]) == ATTN_OK);
+    attn_stream_release(on.d, streams[0]);
+    CHECK(attn_stream_sync(on.d, streams[0]) == ATTN_DRIVER); // the driver is strict about it
+    for (size_t i = 1; i < streams.size(); i++) {
+        REQUIRE(attn_buffer_use(on.d, memory, streams[i]) == ATTN_OK);
+    }
+    attn_buffer_retire(on.d, memory);
+    for (size_t i = 1; i < streams.size(); i++) {
+        attn_stream_release(on.d, streams[i]);
+    }
+    CHECK(on.get(8000) != memory); // the last stream's mark is behind the first one's copy
 }
 
 TEST_CASE("another stream has what NULL used when that has ended") {
