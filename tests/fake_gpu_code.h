@@ -128,7 +128,7 @@ static int call_launch(const char *name, const void *handle, const unsigned grid
 
 /* -- Compilers: their code is no code, unless there is an emulator ----------------------------- */
 
-enum { MOST_FILES = 64 };
+enum { MOST_FILES = 256 };
 static struct program {
     char *entry, *name[MOST_FILES + 1], *text[MOST_FILES + 1];
     int files;
@@ -139,7 +139,10 @@ static struct program {
 static int rtc_create(const char *call, void **to, const char *text, const char *name, int n,
                       const char *const *texts, const char *const *names) {
     program = (struct program){.entry = strdup(name)};
-    for (int i = 0; i < n && i < MOST_FILES; i++) {
+    if (n > MOST_FILES) {
+        return INVALID;
+    }
+    for (int i = 0; i < n; i++) {
         program.name[program.files] = strdup(names[i]);
         program.text[program.files++] = strdup(texts[i]);
     }
