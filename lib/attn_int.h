@@ -165,6 +165,20 @@ float attn__scale_at(const attn__view *t, int heads, const attn__problem *p, int
 /* ATTN_CHECK=1: refuses what engines would clamp: lengths, block lists, i32 tables with bounds. */
 int attn__check_memory(const attn_device *device, const attn__problem *p);
 
+/* -- setting.c --------------------------------------------------------------------------------- */
+enum attn__setting {
+    ATTN__SET_CHECK,      /* ATTN_CHECK: 1 or 0 */
+    ATTN__SET_MULTISTAGE, /* ATTN_SCHEDULE: 1 or 0 */
+    ATTN__SET_SECONDS,    /* ATTN_COMPILE_SECONDS */
+    ATTN__SET_CACHE_MIB,  /* ATTN_CACHE_MIB */
+    ATTN__SETTINGS
+};
+/* What the environment says, or what holds where it says nothing or nonsense. */
+int64_t attn__setting(enum attn__setting which);
+/* Refuses nonsense, of one or of all. */
+int attn__setting_check(enum attn__setting which);
+int attn__settings_check(void);
+
 /* -- alias.c ----------------------------------------------------------------------------------- */
 /* Refuses what is written if another tensor begins at its address; NULL: absent or empty. */
 int attn__check_alias(const char *written, const void *at, const char *other, const void *there);

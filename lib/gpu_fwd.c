@@ -38,14 +38,13 @@ static enum attn__tile_kind kind_of(const attn__problem *p, int64_t rows) {
 static void choose_tile(const attn__problem *p, const attn__target *target, int64_t rows,
                         attn__grid *grid) {
     const int d = attn__compiled_size(p->D), dv = attn__compiled_size(p->DV);
-    const char *const schedule = getenv("ATTN_SCHEDULE");
     /* Steps with one scale, steps of whole groups of dropout: core/score.h, core/dropout.h. */
     const int even = p->drop_threshold > 0 || p->q_scale.type || p->k_scale.type || p->v_scale.type;
     const attn__tile_size tile = attn__target_producer(target, p->q.type, d, dv, rows,
                                                  even ? ATTN__TILE_ANY : kind_of(p, rows));
     /* Items are counted in 32 bits; splits make no more of them than the chip has units. */
     const int is_few = p->B * p->H < INT32_MAX / 2 / (1 + p->NQ / 64);
-    grid->producer = tile.bn && is_few && !(schedule && strcmp(schedule, "multistage") == 0);
+    grid->producer = tile.bn && is_few && !attn__setting(ATTN__SET_MULTISTAGE);
     grid->tile = grid->producer ? tile : attn__target_tile(target, p->q.type, d, dv, rows);
     while (even && grid->tile.bn & (grid->tile.bn - 1)) {
         attn__tile_smaller(&grid->tile, ATTN__LEAST_KEYS);

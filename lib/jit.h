@@ -61,12 +61,11 @@ extern const attn__compiler attn__cc, attn__nvcc, attn__clang, attn__nvrtc, attn
 
 /* -- jit_process.c: programs ------------------------------------------------------------------- */
 
-/* Runs a command with both outputs to a file, for attn__jit_seconds at most. Its exit status, or
+/* Runs a command with both outputs to a file, for ATTN_COMPILE_SECONDS at most. Its exit status, or
    one of these. A program that ignores its children, or waits for them elsewhere, leaves no status
    here: 0, and what the command wrote tells. */
 enum { ATTN__NOT_STARTED = -1, ATTN__LATE = -2 };
 int attn__spawn(char *const argv[], const char *log);
-int64_t attn__jit_seconds(void); /* that a compile may take: ATTN_COMPILE_SECONDS, or 600 */
 int64_t attn__jit_milliseconds(void); /* of a clock that only moves on */
 
 enum { ATTN__KEY = 65 };

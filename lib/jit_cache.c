@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH = 4096, DEFAULT_MIB = 1024, HOUR = 3600 };
+enum { PATH = 4096, HOUR = 3600 };
 #define NEW ".new-"
 
 /* -- The directory ----------------------------------------------------------------------------- */
@@ -164,17 +164,6 @@ typedef struct entries {
     int64_t bytes;
 } entries;
 
-/* Bytes that entries may have together; what is no number counts as none. */
-static int64_t most_bytes(void) {
-    const char *const text = getenv("ATTN_CACHE_MIB");
-    char *end;
-    if (!text || !*text) {
-        return (int64_t)DEFAULT_MIB << 20;
-    }
-    const long long n = strtoll(text, &end, 10);
-    return *end || n < 0 || n > INT32_MAX ? (int64_t)DEFAULT_MIB << 20 : n << 20;
-}
-
 static int has_suffix(const char *name) {
     return strlen(name) == ATTN__KEY - 1 + 5 && strcmp(name + ATTN__KEY - 1, ".code") == 0;
 }
@@ -203,7 +192,7 @@ static int by_age(const void *a, const void *b) {
 }
 
 static void tidy(const char *folder_path) {
-    const int64_t most = most_bytes();
+    const int64_t most = attn__setting(ATTN__SET_CACHE_MIB) << 20;
     entries all = {0};
     DIR *const dir = opendir(folder_path);
     const struct dirent *e;

@@ -205,7 +205,7 @@ static int compile_in(const program *p, const attn__temporary *folder, const att
                           "%s has not compiled %s for %s in %lld seconds; ATTN_COMPILE_SECONDS "
                           "may give it more",
                           c.argv[0], job->entry, job->target->name,
-                          (long long)attn__jit_seconds());
+                          (long long)attn__setting(ATTN__SET_SECONDS));
     }
     if (status != 0 || access(out, R_OK) != 0) {
         void *text = NULL;

@@ -169,7 +169,8 @@ static int hiprtc_compile(const attn__job *job, void **code, size_t *bytes) {
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return attn__fail(ATTN_DRIVER, "device", "hipRTC: no pipe: %s", strerror(errno));
     }
-    const int64_t seconds = attn__jit_seconds(), end = attn__jit_milliseconds() + 1000 * seconds;
+    const int64_t seconds = attn__setting(ATTN__SET_SECONDS);
+    const int64_t end = attn__jit_milliseconds() + 1000 * seconds;
     const pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);

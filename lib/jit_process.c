@@ -28,12 +28,6 @@ int64_t attn__jit_milliseconds(void) {
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-int64_t attn__jit_seconds(void) {
-    const char *const text = getenv("ATTN_COMPILE_SECONDS");
-    const long n = text ? strtol(text, NULL, 10) : 0;
-    return n > 0 && n < 1000000 ? n : 600;
-}
-
 static int start(pid_t *child, char *const argv[], const char *log) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t how;
@@ -57,7 +51,7 @@ static int ended(pid_t child, int *status) {
 }
 
 int attn__spawn(char *const argv[], const char *log) {
-    const int64_t end = attn__jit_milliseconds() + 1000 * attn__jit_seconds();
+    const int64_t end = attn__jit_milliseconds() + 1000 * attn__setting(ATTN__SET_SECONDS);
     struct timespec pause = {0, 500000};
     pid_t child;
     int status = 0, over;

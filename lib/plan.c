@@ -116,6 +116,7 @@ int attn_plan_new(attn_device *device, int direction, const attn_call *shapes,
     }
     *plan = NULL;
     ATTN_TRY(attn__device_check(device));
+    ATTN_TRY(attn__settings_check());
     attn_plan *const made = attn__alloc(sizeof *made, "a plan");
     if (!made) {
         return ATTN_MEMORY;

@@ -337,6 +337,6 @@ int attn__problem_new(const attn_device *device, int direction, const attn_call 
     }
     ATTN_TRY(check_promise(problem));
     ATTN_TRY(attn__check_aliases(problem));
-    const char *const check = getenv("ATTN_CHECK");
-    return check && strcmp(check, "1") == 0 ? attn__check_memory(device, problem) : ATTN_OK;
+    ATTN_TRY(attn__setting_check(ATTN__SET_CHECK));
+    return attn__setting(ATTN__SET_CHECK) ? attn__check_memory(device, problem) : ATTN_OK;
 }

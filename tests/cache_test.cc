@@ -123,7 +123,7 @@ TEST_CASE("what was used longest ago goes first") {
     setenv("ATTN_CACHE_MIB", "0", 1);
     cache('e', megabyte); // what was just written stays
     CHECK(here.names() == std::set<std::string>{entry('e')});
-    setenv("ATTN_CACHE_MIB", "much", 1); // no number: the default
+    setenv("ATTN_CACHE_MIB", "much", 1); // a plan refuses it; here: the default
     cache('f', megabyte);
     CHECK(here.names() == std::set<std::string>{entry('e'), entry('f')});
 }
