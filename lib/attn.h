@@ -70,7 +70,8 @@ ATTN_API const char *attn_error_arg(void);
 ATTN_API const char *attn_status_name(int status);
 /* sizeof of a public struct by its name ("attn_call"); 0 if there is none. Bindings check it. */
 ATTN_API size_t attn_sizeof(const char *struct_name);
-/* Appends one JSON object per plan (level 1) and per run (level 2) to `path`; level 0 stops. */
+/* Appends to `path` one JSON object per plan and per kernel that the cache could not keep (level
+   1), per run (level 2); level 0 stops. */
 ATTN_API int attn_log(const char *path, int level);
 
 /* -- Tensors ----------------------------------------------------------------------------------- */

@@ -35,6 +35,10 @@ int attn__struct_in(void *to, size_t known, const void *from, const char *name);
 int attn__struct_out(void *to, const void *from, size_t known, const char *name);
 void attn__log_write(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int attn__log_level(void);
+/* Text as the inside of a JSON string; NULL without memory. Released by free. */
+char *attn__json_text(const char *text);
+/* Makes a folder and those that it is in. */
+void attn__make_folder(const char *path);
 
 /* -- dtype.c ----------------------------------------------------------------------------------- */
 static inline int attn__type_of(const attn_tensor *t) { return t->dtype.code | t->dtype.bits << 8; }

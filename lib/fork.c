@@ -8,7 +8,8 @@
                                        +--- child:  forget what other threads had begun,
                                                     release all
 
-   What such a thread does without a lock (a compile) may go on for long: nobody waits for it. The
+   What such a thread does without a lock (a compile, the question which compiler it is) may go on
+   for long: nobody waits for it. The
    thread pools have locks of their own, and the same handlers (cpu_pool.c). */
 #define _POSIX_C_SOURCE 200809L
 #include "fork.h"

@@ -14,11 +14,9 @@ static const struct {
     const attn__compiler *compiler;
     const char *of;       /* attn__target.compiler */
     const char *variable; /* which must be set; NULL: none */
-} compilers[] = {{&attn__cc, "cc", NULL},
-                 {&attn__nvcc, "nvrtc", "ATTN_NVCC"},
-                 {&attn__nvrtc, "nvrtc", NULL},
-                 {&attn__ptx, "ptx", NULL},
-                 {&attn__clang, "hiprtc", "ATTN_CLANG"},
+} compilers[] = {{&attn__cc, "cc", NULL},        {&attn__nvcc, "nvrtc", "ATTN_NVCC"},
+                 {&attn__nvrtc, "nvrtc", NULL},  {&attn__nvcc_ptx, "ptx", "ATTN_NVCC"},
+                 {&attn__ptx, "ptx", NULL},      {&attn__clang, "hiprtc", "ATTN_CLANG"},
                  {&attn__hiprtc, "hiprtc", NULL}};
 
 static const attn__compiler *compiler_of(const attn__target *target) {
@@ -106,7 +104,10 @@ int attn__jit_key(const attn__job *job, char key[ATTN__KEY]) {
         return attn__fail(ATTN_UNSUPPORTED, "device", "%s needs %s, which this build does not know",
                           job->target->name, job->target->compiler);
     }
-    ATTN_TRY(compiler->identity(job->target, identity, sizeof identity));
+    const int status = compiler->identity(job->target, identity, sizeof identity);
+    if (status < 0) {
+        return attn__bundle_blame(status, job->entry);
+    }
     attn__sha256_begin(&sum);
     add(&sum, key);
     add(&sum, compiler->name);
@@ -118,11 +119,16 @@ int attn__jit_key(const attn__job *job, char key[ATTN__KEY]) {
 /* -- Code -------------------------------------------------------------------------------------- */
 
 int attn__jit(const attn__job *job, const char *key, void **code, size_t *bytes) {
+    const char *by = "a bundle";
     *code = NULL;
-    if (!attn__bundle_find(key, code, bytes) && !attn__cache_read(key, code, bytes)) {
-        ATTN_TRY(compiler_of(job->target)->compile(job, code, bytes));
-        attn__cache_write(key, *code, *bytes);
+    if (!attn__bundle_find(key, code, bytes)) {
+        const attn__compiler *const compiler = compiler_of(job->target);
+        by = compiler->name;
+        if (!attn__cache_read(key, code, bytes)) {
+            ATTN_TRY(compiler->compile(job, code, bytes));
+            attn__cache_write(key, *code, *bytes);
+        }
     }
-    attn__debug_code(job, key, *code, *bytes);
+    attn__debug_code(job, by, key, *code, *bytes);
     return ATTN_OK;
 }

@@ -50,14 +50,15 @@ typedef struct attn__job {
 } attn__job;
 
 typedef struct attn__compiler {
-    const char *name; /* as attn__target.compiler has it */
+    const char *name; /* part of the key */
     /* Which one it is, with version and options: part of the key. Fails where there is none, with
        the sentence that says what is missing. */
     int (*identity)(const attn__target *target, char *text, size_t capacity);
     /* *code is malloc'ed. A failure's sentence ends with what the compiler wrote. */
     int (*compile)(const attn__job *job, void **code, size_t *bytes);
 } attn__compiler;
-extern const attn__compiler attn__cc, attn__nvcc, attn__clang, attn__nvrtc, attn__ptx, attn__hiprtc;
+extern const attn__compiler attn__cc, attn__nvcc, attn__nvcc_ptx, attn__clang, attn__nvrtc,
+    attn__ptx, attn__hiprtc;
 
 /* -- jit_process.c: programs ------------------------------------------------------------------- */
 
@@ -83,8 +84,9 @@ int attn__jit(const attn__job *job, const char *key, void **code, size_t *bytes)
    error. */
 int attn__cache_read(const char *key, void **code, size_t *bytes);
 void attn__cache_write(const char *key, const void *code, size_t bytes);
-/* jit_debug.c: writes what is known of it, if ATTN_DEBUG is set. */
-void attn__debug_code(const attn__job *job, const char *key, const void *code, size_t bytes);
+/* jit_debug.c: writes what is known of it, if ATTN_DEBUG is set; `by` made it. */
+void attn__debug_code(const attn__job *job, const char *by, const char *key, const void *code,
+                      size_t bytes);
 
 /* -- jit_bundle.c: files of code that was compiled elsewhere ---------------------------------- */
 
@@ -95,6 +97,9 @@ void attn__bundle_free(attn__bundle *bundle);
 int attn__bundle_add(attn__bundle *bundle, const char *job, const void *code, size_t bytes);
 /* 1 if an opened bundle has the job; *code, unless NULL, is malloc'ed. */
 int attn__bundle_find(const char *job, void **code, size_t *bytes);
+/* A failure, for want of a compiler of `entry`, whose sentence then tells why no bundle helped. */
+enum { ATTN__REASON = 3000 };
+int attn__bundle_blame(int status, const char *entry);
 
 /* -- sha256.c: FIPS 180-4 ---------------------------------------------------------------------- */
 typedef struct attn__sha256 {

@@ -136,7 +136,8 @@ int attn_bundle_write(const attn_device *device, const char *path) {
 /* -- Opened ones ------------------------------------------------------------------------------- */
 
 static attn__bundle *opened;
-static int asked; /* 1: ATTN_BUNDLE was read */
+static int asked;          /* 1: ATTN_BUNDLE was read */
+static char unopened[512]; /* why the first of those that it names could not be opened */
 
 __attribute__((destructor)) static void close_all(void) {
     while (opened) {
@@ -192,8 +193,8 @@ static int open_bundle(const char *path) {
     return ATTN_OK;
 }
 
-/* The bundles that ATTN_BUNDLE names, with colons between them; what cannot be opened is not
-   there. */
+/* The bundles that ATTN_BUNDLE names, with colons between them. One that cannot be opened is not
+   there, which is told where a kernel is missing. */
 static void open_named(void) {
     const char *const names = asked ? NULL : getenv("ATTN_BUNDLE");
     char *const copy = names ? strdup(names) : NULL;
@@ -201,7 +202,9 @@ static void open_named(void) {
     asked = 1;
     for (char *name = copy ? strtok_r(copy, ":", &rest) : NULL; name;
          name = strtok_r(NULL, ":", &rest)) {
-        open_bundle(name);
+        if (open_bundle(name) < 0 && !unopened[0]) {
+            snprintf(unopened, sizeof unopened, "%s", attn_error());
+        }
     }
     free(copy);
 }
@@ -255,4 +258,17 @@ int attn__bundle_find(const char *job, void **code, size_t *bytes) {
         return *code != NULL;
     }
     return found != NULL;
+}
+
+int attn__bundle_blame(int status, const char *entry) {
+    char why[ATTN__REASON];
+    attn__lock(ATTN__BUNDLES);
+    snprintf(why, sizeof why, "%s", attn_error());
+    if (unopened[0]) {
+        attn__fail(status, "device", "%s; of ATTN_BUNDLE, %s", why, unopened);
+    } else if (opened) {
+        attn__fail(status, "device", "%s; no opened bundle has this %s", why, entry);
+    }
+    attn__unlock(ATTN__BUNDLES);
+    return status;
 }

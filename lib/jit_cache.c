@@ -6,8 +6,9 @@
 
    It is written beside under another name and renamed, so any number of processes may race: each
    sees a whole entry or none. What another user owns or may write, or whose sum is wrong, does not
-   count; it is made anew. An entry's time is that of its last use. Who writes one removes those
-   used longest ago until the rest is at most $ATTN_CACHE_MIB, and what a killed writer left. */
+   count; it is made anew. The log (attn_log, level 1) tells what could not be kept. An entry's time
+   is that of its last use. Who writes one removes those used longest ago until the rest is at most
+   $ATTN_CACHE_MIB, and what a killed writer left. */
 #define _GNU_SOURCE
 #include "jit.h"
 
@@ -26,36 +27,34 @@ enum { PATH = 4096, HOUR = 3600 };
 
 /* -- The directory ----------------------------------------------------------------------------- */
 
-/* Makes every folder of a path; 0 if it is there and nobody else may write to it. */
-static int make_folder(char *path) {
-    for (char *at = path + 1; *at; at++) {
-        if (*at == '/') {
-            *at = 0;
-            mkdir(path, 0700);
-            *at = '/';
-        }
-    }
+/* NULL: it is there, and nobody else may write to it. Otherwise why it holds nothing of ours. */
+static const char *unsafe(const char *path) {
     struct stat s;
-    mkdir(path, 0700);
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == geteuid() &&
-                   (s.st_mode & 022) == 0
-               ? 0
-               : -1;
+    attn__make_folder(path);
+    return stat(path, &s) != 0 || !S_ISDIR(s.st_mode) ? "the folder is not there"
+           : s.st_uid != geteuid()                    ? "the folder is another user's"
+           : s.st_mode & 022 ? "others may write to the folder; chmod go-w closes it"
+                             : NULL;
 }
 
-/* The cache's folder; -1 where there is none. */
-static int folder(char path[PATH]) {
+/* The cache's folder; otherwise why there is none. */
+static const char *folder(char path[PATH]) {
     const char *const own = getenv("ATTN_CACHE"), *const xdg = getenv("XDG_CACHE_HOME");
     const char *const home = getenv("HOME");
     int n = -1;
-    if (own && *own) {
-        n = strcmp(own, "none") == 0 ? -1 : snprintf(path, PATH, "%s", own);
+    path[0] = 0;
+    if (own && strcmp(own, "none") == 0) {
+        return ""; /* as wanted */
+    } else if (own && *own) {
+        n = snprintf(path, PATH, "%s", own);
     } else if (xdg && *xdg == '/') {
         n = snprintf(path, PATH, "%s/attn", xdg);
     } else if (home && *home == '/') {
         n = snprintf(path, PATH, "%s/.cache/attn", home);
     }
-    return n < 1 || n > PATH - 128 ? -1 : make_folder(path);
+    return n < 1            ? "no folder is named"
+           : n > PATH - 128 ? "the folder's name is too long"
+                            : unsafe(path);
 }
 
 /* -- Entries ----------------------------------------------------------------------------------- */
@@ -135,19 +134,22 @@ static int read_entry(const char *path, void **code, size_t *bytes) {
     return 0;
 }
 
-/* A cache that cannot be written is no error: the code is there. */
-static void write_entry(const char *folder_path, const char *path, const void *code, size_t bytes) {
+/* A cache that cannot be written is no error: the code is there. NULL, or why it is not kept. */
+static const char *write_entry(const char *folder_path, const char *path, const void *code,
+                               size_t bytes) {
     char name[PATH + 16];
     snprintf(name, sizeof name, "%s/" NEW "XXXXXX", folder_path);
     const int file = mkostemp(name, O_CLOEXEC);
     if (file < 0) {
-        return;
+        return "the folder cannot be written";
     }
     const head h = head_of(code, bytes);
     const int good = write_all(file, &h, sizeof h) == 0 && write_all(file, code, bytes) == 0;
     if (close(file) != 0 || !good || rename(name, path) != 0) {
         unlink(name);
+        return "the file could not be written";
     }
+    return NULL;
 }
 
 /* -- The bound --------------------------------------------------------------------------------- */
@@ -224,18 +226,29 @@ static void tidy(const char *folder_path) {
 
 int attn__cache_read(const char *key, void **code, size_t *bytes) {
     char path[PATH], name[PATH + ATTN__KEY + 16];
-    if (folder(path) != 0) {
+    if (folder(path)) {
         return 0;
     }
     snprintf(name, sizeof name, "%s/%s.code", path, key);
     return read_entry(name, code, bytes) == 0;
 }
 
+static void log_loss(const char *key, const char *path, const char *why) {
+    char *const text = attn__json_text(path);
+    attn__log_write(1, "{\"event\":\"not kept\",\"key\":\"%s\",\"cache\":\"%s\",\"why\":\"%s\"}",
+                    key, text ? text : "", why);
+    free(text);
+}
+
 void attn__cache_write(const char *key, const void *code, size_t bytes) {
     char path[PATH], name[PATH + ATTN__KEY + 16];
-    if (folder(path) == 0) {
+    const char *why = folder(path);
+    if (!why) {
         snprintf(name, sizeof name, "%s/%s.code", path, key);
-        write_entry(path, name, code, bytes);
+        why = write_entry(path, name, code, bytes);
         tidy(path);
+    }
+    if (why && *why) {
+        log_loss(key, path, why);
     }
 }

@@ -35,14 +35,15 @@ static const char *const of_cc[] = {
     "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 #endif
     NULL};
-static const char *const of_nvcc[] = {"-x", "cu", "-std=c++17", "-cubin", "-O3", "-fmad=false",
-                                      NULL};
+#define OF_NVCC(kind) {"-x", "cu", "-std=c++17", kind, "-O3", "-fmad=false", NULL}
+static const char *const of_nvcc[] = OF_NVCC("-cubin"), *const of_nvcc_ptx[] = OF_NVCC("-ptx");
 static const char *const of_clang[] = {
     "-x", "hip", "-std=c++17", "--offload-device-only", "--no-gpu-bundle-output", "-nogpuinc",
     "-nogpulib", "-mcode-object-version=5", "-O3", "-ffp-contract=off", NULL};
 
 static program cc = {"CC", "cc", "-v", "-DATTN_EMU=", of_cc, "", ""},
                nvcc = {"ATTN_NVCC", NULL, "--version", "-arch=", of_nvcc, "", ""},
+               nvcc_ptx = {"ATTN_NVCC", NULL, "--version", "-arch=", of_nvcc_ptx, "", ""},
                clang = {"ATTN_CLANG", NULL, "-v", "--offload-arch=", of_clang, "", ""};
 
 /* -- A command --------------------------------------------------------------------------------- */
@@ -102,7 +103,7 @@ static int read_file(const char *path, void **bytes, size_t *n) {
 /* -- Which compiler ---------------------------------------------------------------------------- */
 
 /* Of the lines of `text` but those that hold the compiler's name as it was called. */
-static void keep_identity(program *p, const char *text) {
+static void hash_lines(const char *text, char hash[ATTN__KEY]) {
     attn__sha256 sum;
     attn__sha256_begin(&sum);
     while (*text) {
@@ -112,11 +113,11 @@ static void keep_identity(program *p, const char *text) {
         }
         text = *end ? end + 1 : end;
     }
-    attn__sha256_hex(&sum, p->asked);
+    attn__sha256_hex(&sum, hash);
 }
 
-/* Once for each name: target, version and how it was built. */
-static int ask(program *p, const command *c, const char *name) {
+/* Target, version and how it was built. */
+static int ask(const program *p, const command *c, const char *name, char asked[ATTN__KEY]) {
     char log[ATTN__PATH_IN];
     attn__temporary folder;
     void *text = NULL;
@@ -137,33 +138,42 @@ static int ask(program *p, const command *c, const char *name) {
                                left == ATTN__NOT_STARTED ? "" : p->ask, p->variable);
     attn__temporary_remove(&folder);
     if (text) {
-        keep_identity(p, text);
-        snprintf(p->asked_name, sizeof p->asked_name, "%s", name);
+        hash_lines(text, asked);
         free(text);
     }
     return status;
 }
 
+/* Asks once for each name, and holds no lock meanwhile: a fork would wait for the answer. */
+static int ask_once(program *p, const command *c, const char *name, char asked[ATTN__KEY]) {
+    attn__lock(ATTN__COMPILER);
+    const int known = strcmp(p->asked_name, name) == 0;
+    memcpy(asked, p->asked, ATTN__KEY);
+    attn__unlock(ATTN__COMPILER);
+    if (!known) {
+        ATTN_TRY(ask(p, c, name, asked));
+        attn__lock(ATTN__COMPILER);
+        snprintf(p->asked_name, sizeof p->asked_name, "%s", name);
+        memcpy(p->asked, asked, ATTN__KEY);
+        attn__unlock(ATTN__COMPILER);
+    }
+    return ATTN_OK;
+}
+
 static int identity(program *p, char *text, size_t capacity) {
     const char *const name = name_of(p);
-    int status = ATTN_OK;
+    char asked[ATTN__KEY] = "";
     command c;
     begin(&c, name);
-    attn__lock(ATTN__COMPILER);
-    if (strcmp(p->asked_name, name) != 0) {
-        status = ask(p, &c, name);
+    ATTN_TRY(ask_once(p, &c, name, asked));
+    size_t n = (size_t)snprintf(text, capacity, "%s", asked);
+    for (int i = 1; i < c.n && n < capacity; i++) {
+        n += (size_t)snprintf(text + n, capacity - n, " %s", c.argv[i]);
     }
-    if (status >= 0) {
-        size_t n = (size_t)snprintf(text, capacity, "%s", p->asked);
-        for (int i = 1; i < c.n && n < capacity; i++) {
-            n += (size_t)snprintf(text + n, capacity - n, " %s", c.argv[i]);
-        }
-        for (int i = 0; p->options[i] && n < capacity; i++) {
-            n += (size_t)snprintf(text + n, capacity - n, " %s", p->options[i]);
-        }
+    for (int i = 0; p->options[i] && n < capacity; i++) {
+        n += (size_t)snprintf(text + n, capacity - n, " %s", p->options[i]);
     }
-    attn__unlock(ATTN__COMPILER);
-    return status;
+    return ATTN_OK;
 }
 
 /* -- Compiling --------------------------------------------------------------------------------- */
@@ -216,7 +226,9 @@ static int compile_in(const program *p, const attn__temporary *folder, const att
         free(text);
         return ATTN_DRIVER;
     }
-    return read_file(out, code, bytes);
+    ATTN_TRY(read_file(out, code, bytes));
+    *bytes += p == &nvcc_ptx; /* the driver takes a text with its zero */
+    return ATTN_OK;
 }
 
 static int compile(const program *p, const attn__job *job, void **code, size_t *bytes) {
@@ -229,7 +241,7 @@ static int compile(const program *p, const attn__job *job, void **code, size_t *
 
 /* -- The tables -------------------------------------------------------------------------------- */
 
-#define COMPILER(name)                                                                             \
+#define COMPILER(name, program)                                                                    \
     static int name##_identity(const attn__target *target, char *text, size_t capacity) {          \
         (void)target;                                                                              \
         return identity(&name, text, capacity);                                                    \
@@ -237,7 +249,8 @@ static int compile(const program *p, const attn__job *job, void **code, size_t *
     static int name##_compile(const attn__job *job, void **code, size_t *bytes) {                  \
         return compile(&name, job, code, bytes);                                                   \
     }                                                                                              \
-    const attn__compiler attn__##name = {#name, name##_identity, name##_compile};
-COMPILER(cc)
-COMPILER(nvcc)
-COMPILER(clang)
+    const attn__compiler attn__##name = {program, name##_identity, name##_compile};
+COMPILER(cc, "cc")
+COMPILER(nvcc, "nvcc")
+COMPILER(nvcc_ptx, "nvcc")
+COMPILER(clang, "clang")

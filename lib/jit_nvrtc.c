@@ -76,7 +76,7 @@ static void describe(char *text, size_t capacity) {
     size_t at = (size_t)snprintf(text, capacity, "%s %s %d ", named ? named : "",
                                  folders ? folders : "", attn__cuda_version());
     for (int i = -2; i < PLACES && at < capacity; i++) {
-        const char *const path = i == -2  ? "/proc/self/exe"
+        const char *const path = i == -2   ? "/proc/self/exe"
                                  : i == -1 ? "/etc/ld.so.cache"
                                            : places[i].path;
         if (path[0] == '/') {
@@ -134,4 +134,4 @@ static int ptx_compile(const attn__job *job, void **code, size_t *bytes) {
 }
 
 const attn__compiler attn__nvrtc = {"nvrtc", nvrtc_identity, nvrtc_compile};
-const attn__compiler attn__ptx = {"ptx", nvrtc_identity, ptx_compile};
+const attn__compiler attn__ptx = {"nvrtc", nvrtc_identity, ptx_compile};

@@ -23,26 +23,6 @@ static const char *direction_name(const attn__problem *p) {
 
 /* -- The log ----------------------------------------------------------------------------------- */
 
-/* Text as the inside of a JSON string; NULL without memory. Released by free. */
-static char *json_text(const char *text) {
-    char *const out = malloc(6 * strlen(text) + 1);
-    char *at = out;
-    for (const char *c = text; out && *c; c++) {
-        if (*c == '"' || *c == '\\') {
-            *at++ = '\\';
-            *at++ = *c;
-        } else if ((unsigned char)*c < 0x20) {
-            at += sprintf(at, "\\u%04x", *c);
-        } else {
-            *at++ = *c;
-        }
-    }
-    if (out) {
-        *at = 0;
-    }
-    return out;
-}
-
 #define SIZES "\"B\":%lld,\"H\":%lld,\"HK\":%lld,\"NQ\":%lld,\"NK\":%lld,\"D\":%lld,\"DV\":%lld"
 #define SIZES_OF(p)                                                                                \
     (long long)(p)->B, (long long)(p)->H, (long long)(p)->HK, (long long)(p)->NQ,                  \
@@ -50,7 +30,7 @@ static char *json_text(const char *text) {
 
 static void log_plan(const attn_plan *plan) {
     const attn__problem *const p = &plan->problem;
-    char *const text = json_text(attn_variant_text(plan->variant));
+    char *const text = attn__json_text(attn_variant_text(plan->variant));
     attn__log_write(1,
                     "{\"event\":\"plan\",\"version\":\"%s\",\"device\":\"%s\",\"kernel\":\"%s\","
                     "\"direction\":\"%s\",\"type\":\"%s\"," SIZES ",\"workspace\":%llu,"

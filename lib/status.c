@@ -1,7 +1,8 @@
 /* status.c: the last failure of a thread, public structs and their sizes, checked malloc, the log.
 
    Who calls it: every file that refuses something (attn__fail) or allocates (attn__alloc); plan.c
-   writes the log. A message belongs to its thread and lives until the thread's next failure. */
+   and jit_cache.c write the log. A message belongs to its thread and lives until the thread's next
+   failure. */
 #define _POSIX_C_SOURCE 200809L
 #include "attn_int.h"
 #include "fork.h"
@@ -154,12 +155,22 @@ static int log_to(const char *path, int level) {
     return ATTN_OK;
 }
 
+void attn__make_folder(const char *path) {
+    char part[4096];
+    for (size_t n = 1; path[n - 1] && n < sizeof part; n++) {
+        if (path[n] == '/' || path[n] == 0) {
+            snprintf(part, n + 1, "%s", path);
+            mkdir(part, 0700);
+        }
+    }
+}
+
 /* ATTN_DEBUG names a folder for plans.json and more (jit_debug.c). */
 static void log_begin(void) {
     const char *const folder = getenv("ATTN_DEBUG");
     char path[4096];
     if (folder && *folder && snprintf(path, sizeof path, "%s/plans.json", folder) < 4096) {
-        mkdir(folder, 0700);
+        attn__make_folder(folder);
         log_to(path, 1);
     }
 }
@@ -178,6 +189,25 @@ int attn_log(const char *path, int level) {
     }
     pthread_once(&log_once, log_begin);
     return log_to(path, level);
+}
+
+char *attn__json_text(const char *text) {
+    char *const out = malloc(6 * strlen(text) + 1);
+    char *at = out;
+    for (const char *c = text; out && *c; c++) {
+        if (*c == '"' || *c == '\\') {
+            *at++ = '\\';
+            *at++ = *c;
+        } else if ((unsigned char)*c < 0x20) {
+            at += sprintf(at, "\\u%04x", *c);
+        } else {
+            *at++ = *c;
+        }
+    }
+    if (out) {
+        *at = 0;
+    }
+    return out;
 }
 
 /* A line that cannot be formed or written is lost: the log never fails the work it reports. */

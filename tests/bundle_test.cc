@@ -12,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -77,6 +78,37 @@ int plan_of(const char *device, int64_t rows, int64_t d) {
 }
 
 } // namespace
+
+TEST_CASE("a bundle that does not help is named where the compiler is missing") {
+    const Folder folder;
+    const std::string junk = folder.path + "/junk", gone = folder.path + "/gone";
+    write(junk, "no bundle");
+    setenv("ATTN_CACHE", "none", 1);
+    setenv("CC", "no-such-compiler", 1);
+    for (const auto &row : {std::make_pair(gone, "the bundle " + gone + " could not be read: No"),
+                            std::make_pair(junk + ":" + gone, junk + " is no bundle")}) {
+        const pid_t child = fork(); // ATTN_BUNDLE is read once
+        if (child == 0) {
+            setenv("ATTN_BUNDLE", row.first.c_str(), 1);
+            const int status = plan_of("emu:sm_80", 100, 32);
+            const std::string why = attn_error();
+            _exit(status == ATTN_DEVICE && why.find("no-such-compiler") != std::string::npos &&
+                          why.find("; of ATTN_BUNDLE, " + row.second) != std::string::npos
+                      ? 0
+                      : 1);
+        }
+        int status = -1;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+    }
+    write(junk, std::string("attnbnd1") + std::string(8, 0)); // a whole one, of nothing
+    REQUIRE(attn_bundle_open(junk.c_str()) == ATTN_OK);
+    CHECK(plan_of("emu:sm_80", 100, 32) == ATTN_DEVICE);
+    CHECK(std::string(attn_error()).find("; no opened bundle has this attn_fwd.hip") !=
+          std::string::npos);
+    unsetenv("CC");
+    unsetenv("ATTN_CACHE");
+}
 
 TEST_CASE("a bundle takes the compiler's place") {
     if (!emu::has_cc()) {

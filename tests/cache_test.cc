@@ -164,6 +164,32 @@ TEST_CASE("entries and folders of another user are not ours") {
     REQUIRE(chown(here.path.c_str(), 0, 0) == 0);
 }
 
+TEST_CASE("the log tells why a kernel is not kept") {
+    const Folder here;
+    const std::string log = here / "log", shared = here / "sh\"ared";
+    const auto why = [&](const std::string &folder) {
+        setenv("ATTN_CACHE", folder.c_str(), 1);
+        REQUIRE(attn_log(log.c_str(), 1) == ATTN_OK);
+        cache('a', "code");
+        REQUIRE(attn_log(nullptr, 0) == ATTN_OK);
+        std::string line;
+        std::getline(std::ifstream(log), line);
+        std::remove(log.c_str());
+        return line;
+    };
+    const std::string begin = R"({"event":"not kept","key":")" + key('a') + R"(","cache":")";
+    REQUIRE(mkdir(shared.c_str(), 0700) == 0);
+    CHECK(why(shared).empty());
+    REQUIRE(chmod(shared.c_str(), 0770) == 0); // as umask 002 makes it
+    CHECK(why(shared) == begin + here.path + R"(/sh\"ared","why":"others may write to the )" +
+                             R"(folder; chmod go-w closes it"})");
+    CHECK(why("/proc/no/such") == begin + R"(/proc/no/such","why":"the folder is not there"})");
+    CHECK(why("none") == "");
+    REQUIRE(chmod(shared.c_str(), 0700) == 0);
+    CHECK(why(shared).empty());
+    CHECK(cached('a') == "code");
+}
+
 TEST_CASE("a full disk keeps nothing, and no half of an entry") {
     const Folder here;
     CHECK(in_child([&] { // as on a full disk, writing ends after so many bytes

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -116,6 +117,33 @@ TEST_CASE("a child makes the kernel that another thread was making") {
     third.join();
     CHECK(made);
     CHECK(found);
+}
+
+TEST_CASE("a child does not wait for the compiler that another thread asks what it is") {
+    const Folder here;
+    const Device device;
+    const std::string slow = here.path + "/slow";
+    std::ofstream(slow) << "#!/bin/sh\n" // five seconds at most
+                           "touch " +
+                               here.path +
+                               "/asked\n"
+                               "for i in 0 1 2 3 4 5 6 7 8 9; do\n"
+                               "    [ -e " +
+                               here.path +
+                               "/hold ] && sleep 0.5\n"
+                               "done\n"
+                               "exec cc \"$@\"\n";
+    REQUIRE(chmod(slow.c_str(), 0700) == 0);
+    setenv("CC", slow.c_str(), 1);
+    std::thread other([&] { makes(device.d, 3); });
+    while (!here.has("asked")) {
+        usleep(5000);
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(in_child([] { return true; }, 60) == 0);
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+    CHECK(unlink((here.path + "/hold").c_str()) == 0);
+    other.join();
 }
 
 TEST_CASE("children are forked while other threads take every lock") {

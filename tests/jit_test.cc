@@ -226,46 +226,105 @@ TEST_CASE("processes may race") {
     CHECK(here.files() == 1);
 }
 
-TEST_CASE("every step of a plan can be read") {
-    const folder here;
-    const std::string debug = here.path + "/debug";
-    const pid_t child = fork(); /* what is read once was not read yet there */
-    if (child == 0) {
-        setenv("ATTN_DEBUG", debug.c_str(), 1);
-        attn_device *d;
-        attn_plan *plan;
-        attn_variant *variant;
-        int64_t shape[] = {1, 1, 16, 32};
-        attn_tensor q = {nullptr, {0, 0}, 4, {2, 32, 1}, shape, nullptr, 0};
-        attn_call call = {};
-        call.size = sizeof call;
-        call.q = call.k = call.v = call.o = &q;
-        _exit(attn_device_open("emu:sm_80", nullptr, &d) == ATTN_OK &&
-                      attn_variant_parse("k <= q ? s : -inf", &variant) == ATTN_OK &&
-                      attn_plan_new(d, ATTN_FORWARD, &call, variant, &plan) == ATTN_OK
-                  ? 0
-                  : 1);
+// What the process does that `other_plan` starts: a plan, and a bundle if one is wanted.
+TEST_CASE("a plan is made", "[.plan]") {
+    attn_device *d;
+    attn_plan *plan;
+    attn_variant *variant;
+    int64_t shape[] = {1, 1, 16, 32};
+    attn_tensor q = {nullptr, {0, 0}, 4, {2, 16, 1}, shape, nullptr, 0};
+    attn_call call = {};
+    call.size = sizeof call;
+    call.q = call.k = call.v = call.o = &q;
+    REQUIRE(attn_device_open(getenv("DEV"), nullptr, &d) == ATTN_OK);
+    REQUIRE(attn_variant_parse("k <= q ? s : -inf", &variant) == ATTN_OK);
+    const int status = attn_plan_new(d, ATTN_FORWARD, &call, variant, &plan);
+    INFO(attn_error());
+    REQUIRE(status == ATTN_OK);
+    attn_plan_release(plan);
+    if (const char *const bundle = getenv("WRITE")) {
+        CHECK(attn_bundle_write(d, bundle) == ATTN_OK);
     }
-    int status = -1;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    REQUIRE(status == 0);
-    const std::string line = read(debug + "/plans.json");
-    CHECK(line.find("\"event\":\"plan\"") != std::string::npos);
-    CHECK(line.find("k <= q") != std::string::npos);
+    attn_variant_release(variant);
+    attn_device_release(d);
+}
+
+// Environment is read once, so another process is taken.
+static bool other_plan(const std::string &device, const std::string &environment) {
+    const std::string self = "/proc/" + std::to_string(getpid()) + "/exe";
+    const std::string set = "DEV=" + device + " " + environment;
+    return system((set + " " + self + " 'a plan is made'").c_str()) == 0;
+}
+
+// The folder of forward's kernel.
+static std::string kernel_in(const std::string &debug) {
     std::string kernel;
     DIR *const dir = opendir(debug.c_str());
+    REQUIRE(dir != nullptr);
     while (const dirent *const e = readdir(dir)) {
         const std::string name = e->d_name;
         kernel = name.find("-attn_fwd") == 16 ? debug + "/" + name : kernel;
     }
     closedir(dir);
     REQUIRE_FALSE(kernel.empty());
-    CHECK(read(kernel + "/job.txt").find("attn_fwd.hip for sm_80 by cc\nkey ") == 0);
-    CHECK(read(kernel + "/job.txt").find("#define ATTN_D=32\n") != std::string::npos);
+    return kernel;
+}
+
+TEST_CASE("every step of a plan can be read") {
+    const folder here;
+    const std::string debug = here.path + "/a/b/debug", other = here.path + "/other";
+    const std::string bundle = here.path + "/bundle", set = "ATTN_DEBUG=" + debug;
+    REQUIRE(other_plan("make:emu:sm_80", set + " WRITE=" + bundle));
+    const std::string line = read(debug + "/plans.json");
+    CHECK(line.find("\"event\":\"plan\"") != std::string::npos);
+    CHECK(line.find("k <= q") != std::string::npos);
+    const std::string kernel = kernel_in(debug), job = read(kernel + "/job.txt");
+    CHECK(job.find("attn_fwd.hip for sm_80 by cc\nkey ") == 0);
+    CHECK(job.find("#define ATTN_D=32\n") != std::string::npos);
     CHECK(read(kernel + "/variant.h").size() > 100);
     CHECK(read(kernel + "/code").compare(1, 3, "ELF") == 0);
-    CHECK(read(kernel + "/code.s").find("attn_fwd") != std::string::npos);
+    const std::string code = read(kernel + "/code.s");
+    CHECK(code.find("attn_fwd") != std::string::npos);
     CHECK(read(kernel + "/resources.txt").find("text") != std::string::npos);
+
+    // What a killed process left is made whole; what is whole stays.
+    write(kernel + "/code.s", "half");
+    REQUIRE(other_plan("emu:sm_80", set));
+    CHECK(read(kernel + "/code.s") == "half");
+    REQUIRE(unlink((kernel + "/job.txt").c_str()) == 0);
+    REQUIRE(other_plan("emu:sm_80", set));
+    CHECK(read(kernel + "/code.s") == code);
+    CHECK(read(kernel + "/job.txt") == job);
+
+    REQUIRE(other_plan("emu:sm_80", "ATTN_BUNDLE=" + bundle + " ATTN_DEBUG=" + other));
+    CHECK(read(kernel_in(other) + "/job.txt").find("attn_fwd.hip for sm_80 by a bundle\n") == 0);
+}
+
+TEST_CASE("nvcc makes code and PTX where ATTN_NVCC names it") {
+    const folder here;
+    const std::string nvcc = here.path + "/nvcc", ptxas = here.path + "/ptxas";
+    // Its code is the text of its options; the last one is the file.
+    write(nvcc, "#!/bin/sh\nfor a in \"$@\"; do out=$a; done\n"
+                "[ \"$1\" = --version ] && echo a look-alike || printf '%s' \"$*\" > \"$out\"\n");
+    write(ptxas, "#!/bin/sh\necho spills of \"$@\"\n");
+    REQUIRE(chmod(nvcc.c_str(), 0700) == 0);
+    REQUIRE(chmod(ptxas.c_str(), 0700) == 0);
+    for (const std::string chip : {"sm_90a", "compute_80"}) {
+        const bool ptx = chip == "compute_80";
+        const std::string debug = here.path + "/" + chip;
+        REQUIRE(other_plan("make:" + chip, "ATTN_NVCC=" + nvcc + " ATTN_DEBUG=" + debug +
+                                               " PATH=" + here.path + ":$PATH"));
+        const std::string kernel = kernel_in(debug), code = read(kernel + "/code");
+        CHECK(code.find(ptx ? "-x cu -std=c++17 -ptx -O3" : "-x cu -std=c++17 -cubin -O3") == 0);
+        CHECK(code.find(" -arch=" + chip + " ") != std::string::npos);
+        CHECK(code.find('\0') == std::string::npos);
+        CHECK(read(kernel + "/job.txt").find("attn_fwd.hip for " + chip + " by nvcc\n") == 0);
+        if (ptx) {
+            CHECK(read(kernel + "/code.s") == code);
+            CHECK(read(kernel + "/resources.txt") ==
+                  "spills of -v -arch=sm_80 -o /dev/null " + kernel + "/code\n");
+        }
+    }
 }
 
 TEST_CASE("a compile may be killed") {

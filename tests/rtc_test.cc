@@ -136,6 +136,40 @@ TEST_CASE("hipRTC works in a child, whose end is no end of the process") {
     free(code);
 }
 
+TEST_CASE("nvcc and clang compile kernels, too") {
+    const struct {
+        const attn__compiler *compiler;
+        const char *variable, *value, *target;
+    } rows[] = {{&attn__nvcc, "ATTN_NVCC", "/usr/local/cuda/bin/nvcc", "sm_90a"},
+                {&attn__nvcc_ptx, "ATTN_NVCC", "/usr/local/cuda/bin/nvcc", "compute_80"},
+                {&attn__clang, "ATTN_CLANG", "clang-22", "gfx942"}};
+    for (const auto &row : rows) {
+        std::string name;
+        const char *const given = getenv(row.variable);
+        const std::string was = given ? given : "";
+        setenv(row.variable, given ? given : row.value, 1);
+        if (is_here(row.compiler, row.target, &name)) {
+            void *code = nullptr;
+            size_t n = 0;
+            const auto job = kernel(row.target, ATTN_BF16, 2, 64);
+            const int status = row.compiler->compile(job.get(), &code, &n);
+            INFO((status < 0 ? attn_error() : ""));
+            REQUIRE(status == ATTN_OK);
+            const std::string text(static_cast<char *>(code), n);
+            CHECK(text.find("attn_fwd") != std::string::npos);
+            if (row.compiler == &attn__nvcc_ptx) {
+                CHECK(text.find(".target compute_80") == std::string::npos);
+                CHECK(text.find(".target sm_80") != std::string::npos);
+                CHECK(text.find('\0') == n - 1); // as the driver wants it
+            } else {
+                CHECK(is_elf(code, n));
+            }
+            free(code);
+        }
+        given ? setenv(row.variable, was.c_str(), 1) : unsetenv(row.variable);
+    }
+}
+
 TEST_CASE("which compilers are here", "[.names]") {
     std::string name;
     is_here(&attn__nvrtc, "sm_80", &name);
@@ -243,12 +277,9 @@ TEST_CASE("a noted library that can no longer be opened is missing") {
     }
     CHECK(fake.run(fake.named + " PTX=1").find("PTX: none") != std::string::npos);
     // Other bytes of the same size and time.
-    const std::string keep = fake.folder + "/keep", spoil = "cp -p " + fake.path + " " + keep +
-                                                            " && printf spoiled | dd of=" +
-                                                            fake.path +
-                                                            " conv=notrunc 2>/dev/null && "
-                                                            "touch -r " +
-                                                            keep + " " + fake.path;
+    const std::string keep = fake.folder + "/keep", write = "dd conv=notrunc of=" + fake.path;
+    const std::string spoil = "cp -p " + fake.path + " " + keep + " && printf spoiled | " + write +
+                              " 2>/dev/null && touch -r " + keep + " " + fake.path;
     REQUIRE(std::system(spoil.c_str()) == 0);
     const std::string second = fake.run(fake.named + " PTX=1");
     INFO(second);
