@@ -487,6 +487,21 @@ DEV void load_body(const args *p) {
     }
 }
 ATTN_ENTRY(load, load_body, args)
+DEV void alone_body(const args *p) {
+    const box *const b = (const box *)p->in;
+    if (thread_id() == 0) {
+        mbarrier_init(0, 1);
+        mbarrier_init_fence();
+    }
+    block_sync();
+    for (u32 i = 0; i < 3 && thread_id() == 0; i++) {
+        mbarrier_expect(0, p->n);
+        tensor_load_4d(1024, &b->map, 0, b->c[0], b->c[1], b->c[2], (i32)i);
+        mbarrier_wait(0, i & 1);
+        store_u32(p->out + 4 * i, shared_load_u32(1024));
+    }
+}
+ATTN_ENTRY(alone, alone_body, args)
 )");
     struct alignas(64) Box {
         uint64_t word[16];
@@ -522,6 +537,17 @@ ATTN_ENTRY(load, load_body, args)
         }
     }
     CHECK(chip.last().load_bytes == 0); // {8, 0, 4, 7} is all outside
+    // A copy that lands for one thread alone, when all others have ended: it goes on where it waits.
+    std::fill(box.c, box.c + 4, 0);
+    for (const char *options : {"async=late", "async=random,order=random", "order=descending"}) {
+        const emu::Options set(options);
+        std::vector<uint32_t> out(3);
+        REQUIRE(code.launch("alone", {reinterpret_cast<uint64_t>(&box), emu::Code::at(out), 768}, 1,
+                            32, 2048) == ATTN_OK);
+        for (uint32_t i = 0; i < 3; i++) {
+            CHECK(out[i] == 0x20001 + 104 * 15 * 0x10001 * i); // elements 1 and 2 of image i
+        }
+    }
     const auto describes = [&](attn__boxes b) {
         uint64_t word[16];
         return attn__emu.describe(chip.chip, &b, word);

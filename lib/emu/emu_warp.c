@@ -52,8 +52,12 @@ static void entered(void *fake, const void **bottom, size_t *size) {
 #endif
 }
 
+/* To itself where it alone can go on: then its stack pointer is not the one that it last left. */
 static void go(emu_core *c, int to) {
     emu_thread *const me = &c->thread[c->now];
+    if (to == c->now) {
+        return;
+    }
     c->now = to;
     left(&me->fake, stack_of(c, to), EMU_STACK);
     attn__emu_switch(&me->sp, c->thread[to].sp);
@@ -175,10 +179,8 @@ void attn__emu_block_sync(void) {
     }
     c->ready = all_of(n / lanes);
     attn__emu_order_all(c);
-    const int warp = pick(c, c->ready), to = (warp << c->shift) + pick(c, c->warp[warp].ready);
-    if (to != c->now) { /* the order begins anew, not with who came last */
-        go(c, to);
-    }
+    const int warp = pick(c, c->ready); /* the order begins anew, not with who came last */
+    go(c, (warp << c->shift) + pick(c, c->warp[warp].ready));
 }
 
 void attn__emu_pause(attn__emu_queue *queue, const char *what) {
