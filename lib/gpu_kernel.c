@@ -81,14 +81,13 @@ int attn__kernel_fit(attn_plan *plan, attn__job *job, attn__kernel *k, const att
     while (k->spilled > fit->few && attn__tile_smaller(&other.grid.tile, fit->least)) {
         other.code = NULL;
         status = fit->compile(plan, job, &other, fit->what);
-        if (status == ATTN_DEVICE) {
-            return ATTN_OK;
-        }
         const int better = status >= 0 && other.spilled < k->spilled;
         attn__code_put(better ? k->code : other.code);
-        ATTN_TRY(status);
         if (better) {
             *k = other;
+        }
+        if (status < 0) {
+            return ATTN_OK;
         }
     }
     return ATTN_OK;

@@ -53,8 +53,8 @@ typedef struct attn__fit {
     int few, least;   /* bytes that a thread may spill; keys of the smallest step */
 } attn__fit;
 /* Compiles with k->grid. What spills more than a few bytes gets the next smaller tile; if all do,
-   what spills least. Without a compiler few rows take the tile of many, which a bundle may have,
-   and what spills stays. */
+   what spills least. Without a compiler few rows take the tile of many, which a bundle may have;
+   what spills stays where no smaller one can be made. */
 int attn__kernel_fit(attn_plan *plan, attn__job *job, attn__kernel *k, const attn__fit *fit);
 /* A kernel that stands alone, core/alone.h: a warp takes a row, or a block has one warp. */
 int attn__kernel_alone(const attn_plan *plan, attn__job *job, attn__kernel *k, const char *entry,

@@ -571,6 +571,14 @@ TEST_CASE("a kernel that would spill gets the next smaller tile") {
     CHECK(cuda().depth() == 0);
 }
 
+TEST_CASE("where the smaller tile cannot be made the kernel that spills stays") {
+    const std::string large = tile_of(192, 0, 0, 0);
+    cuda().fail("nvrtcCompileProgram", 5); // not of the first tile, which the cache has
+    CHECK(tile_of(192, 16, 0, 0) == large);
+    CHECK(tile_of(192, 16, 0, 0) != large);
+    CHECK(cuda().depth() == 0);
+}
+
 TEST_CASE("without a compiler a bundle's kernel serves few rows, and stays where it spills") {
     const std::string path = scratch() + "/few.bundle";
     {
