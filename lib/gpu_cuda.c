@@ -179,29 +179,29 @@ static attn__vendor cuda = {.copy_rows = copy_rows,
                             .describe = describe,
                             .name = "cuda",
                             .kind = CUDA,
+                            .maker = "NVIDIA",
+                            .oldest = "CUDA 11.4 or newer",
+                            .variable = "ATTN_CUDA",
+                            .hides = "CUDA_VISIBLE_DEVICES",
+                            .node = "/dev/nvidiactl",
+                            .permit = "let it read and write /dev/nvidia*",
                             .out_of_memory = OUT_OF_MEMORY};
 
 static void find(void) {
     const char *const named = getenv("ATTN_CUDA");
-    char *const missing = cuda.missing;
-    const size_t room = sizeof cuda.missing;
-    if (!attn__native_entries("NVIDIA", named && *named ? named : "libcuda.so.1", entries,
-                              sizeof entries / sizeof entries[0], missing, room)) {
+    if (attn__native_entries(&cuda, named && *named ? named : "libcuda.so.1", entries,
+                             sizeof entries / sizeof entries[0]) != ATTN__FOUND) {
         return;
     }
     int code = cu.init(0);
     code = code ? code : cu.version(&cuda_version);
     code = code ? code : cu.count(&cuda.devices);
-    if (code) {
-        snprintf(missing, room, "the NVIDIA driver cannot be used: it answers %d, %s (%.100s)",
-                 code, error_name(code), error_text(code));
+    if (code || (cuda_version >= OLDEST && cuda.devices == 0)) {
+        attn__native_unusable(&cuda, code);
     } else if (cuda_version < OLDEST) {
-        snprintf(missing, room,
+        snprintf(cuda.missing, sizeof cuda.missing,
                  "the NVIDIA driver is too old: it is for CUDA %d.%d and 11.4 is wanted",
                  cuda_version / 1000, cuda_version % 1000 / 10);
-    } else if (cuda.devices == 0) {
-        snprintf(missing, room,
-                 "an NVIDIA driver is here, but it has no device (CUDA_VISIBLE_DEVICES?)");
     }
 }
 

@@ -23,7 +23,7 @@ enum { UNITS = 63, XCCS = 10018 };               /* attributes of a device */
 static struct calls {
     int (*init)(unsigned);
     int (*count)(int *);
-    int (*properties)(void *, int);
+    int (*properties)(void *, int), (*old_properties)(void *, int);
     int (*memory)(size_t *, int);
     int (*attribute)(int *, int, int);
     int (*copy)(void *, size_t, const void *, size_t, size_t, size_t, int, void *);
@@ -36,8 +36,9 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* hipGetDeviceProperties had another struct up to HIP 5 and keeps its name for it; the one of HIP 6
    has the first of these two names. Its first members, and a text that begins with "gfx", are all
    that is read, so either serves. */
-static attn__entry entries[] = {
-    {"hipGetDevicePropertiesR0600", &call.properties},
+static const attn__entry entries[] = {
+    {"?hipGetDevicePropertiesR0600", &call.properties},
+    {"?hipGetDeviceProperties", &call.old_properties},
     {"hipInit", &call.init},
     {"hipGetDeviceCount", &call.count},
     {"hipDeviceTotalMem", &call.memory},
@@ -144,7 +145,7 @@ static int describe(int index, const char *wanted, attn_device_info *info, attn_
     *info = (attn_device_info){.size = sizeof *info, .kind = ROCM, .index = index};
     snprintf(info->name, sizeof info->name, "hip:%d", index);
     memset(properties, 0, sizeof properties);
-    int code = call.properties(properties, index);
+    int code = (call.properties ? call.properties : call.old_properties)(properties, index);
     code = code ? code : call.memory(&memory, index);
     code = code ? code : call.attribute(&units, UNITS, index);
     if (code) {
@@ -178,44 +179,54 @@ static attn__vendor hip = {.retain = retain,
                            .describe = describe,
                            .name = "hip",
                            .kind = ROCM,
+                           .maker = "AMD",
+                           .oldest = "ROCm 5 or newer",
+                           .variable = "ATTN_HIP",
+                           .hides = "HIP_VISIBLE_DEVICES",
+                           .node = "/dev/kfd",
+                           .permit = "add it to the group render",
                            .out_of_memory = OUT_OF_MEMORY};
 
-/* The library of that name with either set of properties. */
-static int load(const char *path) {
-    char *const missing = hip.missing;
-    missing[0] = 0;
-    if (attn__native_entries("AMD", path, entries, ENTRIES, missing, sizeof hip.missing)) {
-        return 1;
+static enum attn__found load(const char *path) {
+    enum attn__found found = attn__native_entries(&hip, path, entries, ENTRIES);
+    if (found == ATTN__FOUND && !call.properties && !call.old_properties) {
+        const attn__entry old = {"hipGetDeviceProperties", &call.old_properties};
+        found = attn__native_entries(&hip, path, &old, 1);
     }
-    if (!strstr(missing, entries[0].symbol)) {
-        return 0;
+    return found;
+}
+
+/* The first that serves; where none does, the sentence of the first that is too old, or of the
+   first. */
+static enum attn__found load_any(void) {
+    static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
+                                        "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so"};
+    char said[sizeof hip.missing] = "";
+    enum attn__found best = ATTN__ABSENT;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const enum attn__found found = load(names[i]);
+        if (found == ATTN__FOUND) {
+            return found;
+        }
+        if (!*said || found > best) {
+            memcpy(said, hip.missing, sizeof said);
+            best = found;
+        }
     }
-    entries[0].symbol = "hipGetDeviceProperties";
-    missing[0] = 0;
-    return attn__native_entries("AMD", path, entries, ENTRIES, missing, sizeof hip.missing);
+    memcpy(hip.missing, said, sizeof said);
+    return best;
 }
 
 static void find(void) {
-    static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
-                                        "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so"};
     const char *const named = getenv("ATTN_HIP");
-    int found = 0;
-    for (int i = 0; i < 5 && !found; i++) {
-        found = load(named && *named ? named : names[i]);
-    }
-    if (!found) {
+    if ((named && *named ? load(named) : load_any()) != ATTN__FOUND) {
         return;
     }
     int code = call.init(0);
     code = code ? code : call.count(&hip.devices);
-    if (code) {
+    if (code || hip.devices == 0) {
         hip.devices = 0;
-        snprintf(hip.missing, sizeof hip.missing,
-                 "the AMD driver cannot be used: it answers %d, %s (%.100s)", code,
-                 hip.error_name(code), hip.error_text(code));
-    } else if (hip.devices == 0) {
-        snprintf(hip.missing, sizeof hip.missing,
-                 "an AMD driver is here, but it has no device (HIP_VISIBLE_DEVICES?)");
+        attn__native_unusable(&hip, code);
     }
 }
 

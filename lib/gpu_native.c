@@ -4,28 +4,57 @@
 #include "gpu_native.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-int attn__native_entries(const char *maker, const char *path, const attn__entry *entry, size_t n,
-                         char *missing, size_t capacity) {
+enum attn__found attn__native_entries(attn__vendor *vendor, const char *path,
+                                      const attn__entry *entry, size_t n) {
+    char *const missing = vendor->missing;
+    const size_t room = sizeof vendor->missing;
     void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    missing[0] = 0;
     if (!library) { /* one that was opened stays: unloading a driver is asking for trouble */
-        snprintf(missing, capacity, "no %s driver was found: %.150s", maker, dlerror());
-        return 0;
+        snprintf(missing, room,
+                 "no %s driver was found (%.90s): install it, or name its library in %s",
+                 vendor->maker, dlerror(), vendor->variable);
+        return ATTN__ABSENT;
     }
     for (size_t i = 0; i < n; i++) {
         const int may_lack = entry[i].symbol[0] == '?';
         void *const f = dlsym(library, entry[i].symbol + may_lack);
         if (!f && !may_lack) {
-            snprintf(missing, capacity, "the %s driver is too old: %.80s has no %s", maker, path,
-                     entry[i].symbol);
-            return 0;
+            snprintf(missing, room, "the %s driver is too old: %.70s has no %.40s; %s is wanted",
+                     vendor->maker, path, entry[i].symbol, vendor->oldest);
+            return ATTN__TOO_OLD;
         }
         memcpy(entry[i].at, &f, sizeof f);
     }
-    return 1;
+    return ATTN__FOUND;
+}
+
+void attn__native_unusable(attn__vendor *vendor, int code) {
+    const int denied = access(vendor->node, R_OK | W_OK) != 0;
+    const int is_there = !denied || errno == EACCES;
+    char why[112] = "";
+    if (!is_there) {
+        snprintf(why, sizeof why, "there is no %s: load the kernel module, or share it with the "
+                 "container", vendor->node);
+    } else if (denied) {
+        snprintf(why, sizeof why, "this user may not open %s: %s", vendor->node, vendor->permit);
+    }
+    const size_t room = sizeof vendor->missing;
+    if (code) {
+        snprintf(vendor->missing, room, "the %s driver answers %d, %s%s%.95s", vendor->maker, code,
+                 vendor->error_name(code), *why ? "; " : ", ",
+                 *why ? why : vendor->error_text(code));
+    } else {
+        snprintf(vendor->missing, room, "the %s driver is here, but it has no device%s%s%s",
+                 vendor->maker, *why ? "; " : " (is ", *why ? why : vendor->hides,
+                 *why ? "" : " set?)");
+    }
 }
 
 int attn__native_fail(const attn__vendor *vendor, int code, const char *what) {

@@ -57,6 +57,9 @@ typedef struct attn__vendor {
     int (*describe)(int index, const char *kernels, attn_device_info *info, attn__target *target);
     const char *name; /* "cuda" */
     int kind;         /* DLPack's */
+    /* For sentences: who makes it, its oldest release, variables that name its library and that
+       hide devices, its device file, what lets a user open that. */
+    const char *maker, *oldest, *variable, *hides, *node, *permit;
     int out_of_memory; /* its error's number */
     int devices;
     char missing[192]; /* "" where devices can be asked for */
@@ -67,9 +70,12 @@ typedef struct attn__entry {
     const char *symbol;
     void *at;
 } attn__entry;
-/* Opens it and fills n entries; 0: `missing` says what the maker's driver lacks. */
-int attn__native_entries(const char *maker, const char *path, const attn__entry *entry, size_t n,
-                         char *missing, size_t capacity);
+/* Opens it and fills n entries, or vendor->missing says why not. */
+enum attn__found { ATTN__ABSENT, ATTN__TOO_OLD, ATTN__FOUND };
+enum attn__found attn__native_entries(attn__vendor *vendor, const char *path,
+                                      const attn__entry *entry, size_t n);
+/* vendor->missing, for the driver's answer `code` to the first questions, or 0: no device. */
+void attn__native_unusable(attn__vendor *vendor, int code);
 
 struct attn__chip {
     const attn__vendor *vendor;

@@ -190,16 +190,16 @@ TEST_CASE("without a usable driver there is one entry that says why") {
         CHECK(text.find("open: device cuda:0 cannot be opened: ") != std::string::npos);
     };
     const std::string path = "ATTN_CUDA=" + cuda().path;
-    one("ATTN_CUDA=/nowhere/libcuda.so.1", "no NVIDIA driver was found");
-    one("ATTN_CUDA=libm.so.6", "too old: libm.so.6 has no cuInit");
-    one(path + " FAKE_CUDA_INIT=100", "it answers 100, CUDA_ERROR_NO_DEVICE");
+    one("ATTN_CUDA=/nowhere/libcuda.so.1", "install it, or name its library in ATTN_CUDA");
+    one("ATTN_CUDA=libm.so.6", "too old: libm.so.6 has no cuInit; CUDA 11.4 or newer is wanted");
+    one(path + " FAKE_CUDA_INIT=100", "driver answers 100, CUDA_ERROR_NO_DEVICE");
     one(path + " FAKE_CUDA_VERSION=11020", "it is for CUDA 11.2 and 11.4 is wanted");
     one(path + " FAKE_CUDA_DEVICES=0", "it has no device");
     const char *const empty = "/usr/local/cuda/lib64/"
                               "st"
                               "ubs/libcuda.so"; // links, runs nothing
     if (access(empty, R_OK) == 0) {
-        one(std::string("ATTN_CUDA=") + empty, "it answers 34");
+        one(std::string("ATTN_CUDA=") + empty, "answers 34");
     } else {
         std::printf("skipped: no %s\n", empty);
     }

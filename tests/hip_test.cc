@@ -8,7 +8,16 @@
 
 #include "fake_gpu_test.h"
 
+extern "C" {
+#include "gpu_native.h"
+}
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+
 #include <chrono>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -39,7 +48,91 @@ void find_device_calls() {
     REQUIRE(get_device);
 }
 
+// What this program prints in a process of its own.
+std::string run_apart(const std::string &environment, const char *test) {
+    const std::string out = fake::hip().folder + "/out";
+    char self[512] = "";
+    REQUIRE(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    const std::string command =
+        environment + " '" + self + "' '" + test + "' > " + out + " 2>&1";
+    CHECK(std::system(command.c_str()) == 0);
+    std::ostringstream text;
+    text << std::ifstream(out).rdbuf();
+    return text.str();
+}
+
+// A library of that name without a function, or with the look-alike's.
+void make_library(const std::string &folder, const char *name, bool is_whole) {
+    mkdir(folder.c_str(), 0700);
+    const std::string at = folder + "/" + name;
+    REQUIRE(std::system(is_whole ? ("cp " + fake::hip().path + " " + at).c_str()
+                                 : ("echo | cc -shared -x c - -o " + at).c_str()) == 0);
+}
+
 } // namespace
+
+TEST_CASE("which devices HIP has", "[.list]") {
+    attn_device_info list[8];
+    const int n = attn__hip.list(list, 8);
+    for (int i = 0; i < n; i++) {
+        std::printf("%s|%s|%s\n", list[i].name, list[i].arch, list[i].missing);
+    }
+}
+
+TEST_CASE("a library that is too old is not an absent one, and hides no good one") {
+    const std::string old = fake::hip().folder + "/old", mixed = fake::hip().folder + "/mixed";
+    const auto one = [](const std::string &environment, const char *sentence) {
+        const std::string text = run_apart(environment, "which devices HIP has");
+        INFO(text);
+        CHECK(text.find(sentence) != std::string::npos);
+    };
+    for (const char *const name : {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}) {
+        make_library(old, name, false);
+        make_library(mixed, name, std::string(name) == "libamdhip64.so.6");
+    }
+    make_library(old, "libamdhip64.so", false);
+    one("ATTN_HIP= LD_LIBRARY_PATH=" + old,
+        "hip:0||the AMD driver is too old: libamdhip64.so.7 has no hipInit; ROCm 5 or newer");
+    one("ATTN_HIP= LD_LIBRARY_PATH=" + mixed, "hip:0|Fake Instinct 0 (gfx942)|");
+    one("ATTN_HIP=/nowhere/x.so", "hip:0||no AMD driver was found (/nowhere/x.so:");
+    one("ATTN_HIP=/nowhere/x.so", "install it, or name its library in ATTN_HIP");
+    one("FAKE_HIP_DEVICES=0", "it has no device");
+}
+
+TEST_CASE("a device file that is not there or that the user may not open is named") {
+    const std::string node = fake::hip().folder + "/node";
+    attn__vendor vendor = {};
+    vendor.maker = "AMD";
+    vendor.node = node.c_str();
+    vendor.permit = "add it to the group render";
+    vendor.hides = "HIP_VISIBLE_DEVICES";
+    vendor.error_name = [](int) { return "hipErrorNoDevice"; };
+    vendor.error_text = [](int) { return "no device"; };
+    const std::string said = "the AMD driver answers 100, hipErrorNoDevice";
+    attn__native_unusable(&vendor, 100);
+    CHECK(vendor.missing == said + "; there is no " + node +
+                                ": load the kernel module, or share it with the container");
+    std::ofstream(node) << "";
+    attn__native_unusable(&vendor, 100);
+    CHECK(vendor.missing == said + ", no device");
+    attn__native_unusable(&vendor, 0);
+    CHECK(vendor.missing == std::string("the AMD driver is here, but it has no device (is "
+                                        "HIP_VISIBLE_DEVICES set?)"));
+    REQUIRE(chmod(node.c_str(), 0) == 0);
+    REQUIRE(chmod(fake::hip().folder.c_str(), 0711) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool is_other = getuid() != 0 || setuid(65534) == 0;
+        attn__native_unusable(&vendor, 100);
+        _exit(is_other && vendor.missing == said + "; this user may not open " + node +
+                                                ": add it to the group render"
+                  ? 0
+                  : 1);
+    }
+    int status = 1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
 
 TEST_CASE("HIP's devices, and what a chip has is read") {
     fake::hip();
