@@ -47,9 +47,7 @@ static const char *const options[] = {"-std=c++17", "-O3", "-ffp-contract=off", 
 static void find(void) {
     static const char *const names[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so",
                                         "/opt/rocm/lib/libhiprtc.so", "libamdhip64.so.5"};
-    const char *const named = getenv("ATTN_HIPRTC");
-    if (named && *named) {
-        attn__rtc_load(&rtc, named, entries);
+    if (attn__rtc_named(&rtc, "ATTN_HIPRTC", entries)) {
         return;
     }
     for (int i = 0; i < 5; i++) {

@@ -47,10 +47,8 @@ static const struct {
 enum { PLACES = sizeof places / sizeof places[0] };
 
 static void find(void) {
-    const char *const named = getenv("ATTN_NVRTC");
     const int driver = attn__cuda_version() / 1000;
-    if (named && *named) {
-        attn__rtc_load(&rtc, named, entries);
+    if (attn__rtc_named(&rtc, "ATTN_NVRTC", entries)) {
         return;
     }
     for (int newer = 0; newer < 2; newer++) {

@@ -48,6 +48,15 @@ int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entr
     return 1;
 }
 
+int attn__rtc_named(attn__rtc *rtc, const char *variable, const attn__rtc_entry *entry) {
+    const char *const path = getenv(variable);
+    if (path && *path && !attn__rtc_load(rtc, path, entry)) {
+        const size_t n = strlen(rtc->missing);
+        snprintf(rtc->missing + n, sizeof rtc->missing - n, "; %s names it", variable);
+    }
+    return path && *path;
+}
+
 /* -- Its version without opening it ------------------------------------------------------------ */
 
 void attn__rtc_stamp(const char *path, char *text, size_t capacity) {

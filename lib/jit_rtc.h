@@ -21,7 +21,7 @@ typedef struct attn__rtc {
     const char *(*error)(int);
     int major, minor;
     char stamp[ATTN__STAMP]; /* of its file */
-    char missing[192];       /* "" where it was found */
+    char missing[256];       /* "" where it was found */
 } attn__rtc;
 
 /* A library's entry and the function pointer for it; a list ends with a NULL. */
@@ -31,6 +31,8 @@ typedef struct attn__rtc_entry {
 } attn__rtc_entry;
 /* 1: found. 0: `missing` says why not. */
 int attn__rtc_load(attn__rtc *rtc, const char *path, const attn__rtc_entry *entry);
+/* 1: an environment variable names the library; `missing` is as above. */
+int attn__rtc_named(attn__rtc *rtc, const char *variable, const attn__rtc_entry *entry);
 /* 1: the process has it, in whatever folder it was found, and would get no other one. */
 int attn__rtc_is_loaded(const char *path);
 /* Notes in the cache which version the opened library has and where it lies, so that a process

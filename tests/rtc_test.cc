@@ -205,6 +205,8 @@ TEST_CASE("a compiler that is missing is named with what was looked for") {
     INFO(text);
     CHECK(text.find("NVRTC is missing: /nowhere/a.so") != std::string::npos);
     CHECK(text.find("hipRTC is missing: /nowhere/b.so") != std::string::npos);
+    CHECK(text.find("; ATTN_NVRTC names it\n") != std::string::npos);
+    CHECK(text.find("; ATTN_HIPRTC names it\n") != std::string::npos);
 }
 
 TEST_CASE("which NVRTC is here and whether it was opened", "[.opened]") {
