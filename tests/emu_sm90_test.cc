@@ -537,7 +537,7 @@ ATTN_ENTRY(alone, alone_body, args)
         }
     }
     CHECK(chip.last().load_bytes == 0); // {8, 0, 4, 7} is all outside
-    // A copy that lands for one thread alone, when all others have ended: it goes on where it waits.
+    // A copy that lands for one thread alone, all others having ended: it goes on where it waits.
     std::fill(box.c, box.c + 4, 0);
     for (const char *options : {"async=late", "async=random,order=random", "order=descending"}) {
         const emu::Options set(options);
