@@ -154,7 +154,8 @@ typedef struct attn_device_info {
 ATTN_API int attn_device_list(attn_device_info *list, int capacity);
 /* name: "auto" (the fastest that does everything: "cpu"), "ref" (the double-precision oracle), or
    another one that attn_device_list names: "cuda:0", "hip:0", "emu:sm_80", ...; or "make:gfx942":
-   plans compile for that chip, and a run does nothing (attn_bundle_write). */
+   plans compile for that chip, and a run does nothing (attn_bundle_write). CUDA: the current
+   context is taken if it is of that device (it must outlive the handle), else the primary one. */
 ATTN_API int attn_device_open(const char *name, const attn_device_options *options,
                               attn_device **device);
 ATTN_API int attn_device_query(const attn_device *device, attn_device_info *info);
@@ -399,7 +400,8 @@ ATTN_API void attn_plan_release(attn_plan *plan);
 /* Launches on the stream and returns (a CPU has finished then). Allocates nothing, but for a little
    host memory where a device has its own and the variant an i32 parameter. Offsets, lengths, block
    lists and bounded i32 tables lie in memory and are clamped, not checked; with ATTN_CHECK=1 in the
-   environment a run refuses bad ones, and waits for the device to see them. */
+   environment a run refuses bad ones, and waits for the device to see them. A parameter that is
+   a tensor in device memory makes it wait for the device, too; neither can be captured. */
 ATTN_API int attn_run(const attn_plan *plan, const attn_call *call, void *workspace, void *stream);
 
 /* Merges n partial results over disjoint keys (Milakov and Gimelshein 2018):

@@ -5,7 +5,8 @@
        plan   refuse what kernels cannot do -> gpu_fwd.c or gpu_bwd.c
        run    the same
 
-   A run allocates nothing, compiles nothing and waits for nothing. */
+   A run allocates nothing, compiles nothing and waits for nothing, but for a parameter that is a
+   tensor in device memory (bind.c) and ATTN_CHECK=1 (check.c). */
 #include "gpu_kernel.h"
 
 #include <stdlib.h>

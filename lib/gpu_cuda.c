@@ -41,6 +41,10 @@ static struct calls {
     int (*name)(char *, int, int);
     int (*attribute)(int *, int, int);
     int (*memory)(size_t *, int);
+    int (*current)(void **);
+    int (*device_of_current)(int *);
+    int (*primary_state)(int, unsigned *, int *);
+    int (*primary)(void **, int);
     int (*copy)(const copy *, void *);
     int (*set)(void *, int, int);
     int (*set_words)(uint64_t, unsigned, size_t, void *);
@@ -64,7 +68,10 @@ static const attn__entry entries[] = {
     {"cuDeviceTotalMem_v2", &cu.memory},
     {"cuMemcpy2DAsync_v2", &cu.copy},
     {"cuFuncSetAttribute", &cu.set},
-    {"cuDevicePrimaryCtxRetain", &cuda.retain},
+    {"cuCtxGetCurrent", &cu.current},
+    {"cuCtxGetDevice", &cu.device_of_current},
+    {"cuDevicePrimaryCtxGetState", &cu.primary_state},
+    {"cuDevicePrimaryCtxRetain", &cu.primary},
     {"cuDevicePrimaryCtxRelease_v2", &cuda.release},
     {"cuCtxPushCurrent_v2", &cuda.push},
     {"cuCtxPopCurrent_v2", &cuda.pop},
@@ -100,6 +107,29 @@ static const char *error_name(int code) {
 static const char *error_text(int code) {
     const char *text = NULL;
     return cu.error_text(code, &text) == 0 && text ? text : "without a text";
+}
+
+/* The caller's context where it is of the device and not its primary one. Whether it is that is
+   asked only of a primary one that is there: retaining would make it. */
+static int retain(void **context, int *adopted, int device) {
+    void *now = NULL;
+    unsigned flags;
+    int its_device = -1, has_primary = 0;
+    *adopted = cu.current(&now) == 0 && now && cu.device_of_current(&its_device) == 0 &&
+               its_device == device;
+    if (*adopted) {
+        *context = now;
+        if (cu.primary_state(device, &flags, &has_primary) || !has_primary) {
+            return 0;
+        }
+    }
+    const int code = cu.primary(context, device);
+    if (*adopted && code == 0 && *context != now) {
+        *context = now;
+        return cuda.release(device);
+    }
+    *adopted = 0;
+    return code;
 }
 
 static side side_of(const attn__rows *rows) {
@@ -172,7 +202,8 @@ static int describe(int index, const char *wanted, attn_device_info *info, attn_
     return device;
 }
 
-static attn__vendor cuda = {.copy_rows = copy_rows,
+static attn__vendor cuda = {.retain = retain,
+                            .copy_rows = copy_rows,
                             .allow_shared = allow_shared,
                             .error_name = error_name,
                             .error_text = error_text,

@@ -75,7 +75,8 @@ enum { ENTRIES = sizeof entries / sizeof entries[0] };
 
 static _Thread_local int before; /* the device that was current */
 
-static int retain(void **context, int device) {
+static int retain(void **context, int *adopted, int device) {
+    *adopted = 0;
     *context = (void *)(uintptr_t)device;
     return 0;
 }

@@ -125,7 +125,7 @@ int attn__native_open(const attn__vendor *vendor, const char *name, attn__chip *
     }
     *c = (attn__chip){.vendor = vendor, .index = index, .device = device, .target = target};
     strcpy(c->kernels, kernels);
-    const int code = vendor->retain(&c->context, device);
+    const int code = vendor->retain(&c->context, &c->adopted, device);
     if (code) {
         free(c);
         return attn__native_fail(vendor, code, "opening the device");
@@ -135,7 +135,9 @@ int attn__native_open(const attn__vendor *vendor, const char *name, attn__chip *
 }
 
 void attn__native_close(attn__chip *chip) {
-    chip->vendor->release(chip->device);
+    if (!chip->adopted) {
+        chip->vendor->release(chip->device);
+    }
     free(chip);
 }
 

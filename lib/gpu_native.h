@@ -9,7 +9,11 @@
 
    Every call that touches a device looks like this, so that what the caller has current stays so:
 
-       push the device's primary context -> the vendor's calls -> pop */
+       push the chip's context -> the vendor's calls -> pop
+
+   The chip's context is the one that was current when the device was opened, if it is of that
+   device; then it is the caller's and must outlive the chip. Else it is the device's primary one,
+   which the chip retains. */
 #ifndef ATTN_GPU_NATIVE_H
 #define ATTN_GPU_NATIVE_H
 
@@ -18,7 +22,7 @@
 /* X(name, arguments): calls that answer 0 or an error's number. Addresses of device memory are
    numbers. */
 #define ATTN__CALLS(X)                                                                             \
-    X(retain, (void **, int))                                                                      \
+    X(retain, (void **, int *, int))                                                               \
     X(release, (int))                                                                              \
     X(push, (void *))                                                                              \
     X(pop, (void **))                                                                              \
@@ -82,6 +86,7 @@ struct attn__chip {
     int index, device;
     char kernels[16]; /* as the device's name has them: "", "compute_80" */
     void *context;
+    int adopted; /* it is the caller's */
     attn__target target; /* of this chip: its own units and shared memory */
 };
 

@@ -292,6 +292,95 @@ TEST_CASE("every call leaves the contexts as it found them") {
     CHECK(cuda().live() == live);
 }
 
+// A context of a program's own, current from here on.
+struct Own {
+    void *context = nullptr;
+    template <typename F> static F *entry(const char *name) {
+        return reinterpret_cast<F *>(dlsym(dlopen(cuda().path.c_str(), RTLD_NOW), name));
+    }
+    explicit Own(int on) {
+        REQUIRE(entry<int(void **, unsigned, int)>("cuCtxCreate_v2")(&context, 0, on) == 0);
+    }
+    ~Own() { entry<int(void *)>("cuCtxDestroy_v2")(context); }
+    Own(const Own &) = delete;
+    static void *current() {
+        void *now = nullptr;
+        REQUIRE(entry<int(void **)>("cuCtxGetCurrent")(&now) == 0);
+        return now;
+    }
+};
+
+// A plan, a run and copies, on the stream.
+static void use(const device &on, void *stream) {
+    array x(on.d, ATTN_F16, {1, 1, 40, 64}, {2560, 2560, 64, 1}, 0, 2560);
+    array y(on.d, ATTN_F16, {1, 1, 40, 64}, {2560, 2560, 64, 1}, 0, 2560);
+    attn_device_info info = {};
+    info.size = sizeof info;
+    REQUIRE(attn_device_query(on.d, &info) == ATTN_OK);
+    x.t.device.device_id = y.t.device.device_id = info.index;
+    attn_call call = {};
+    call.size = sizeof call;
+    call.q = call.k = call.v = &x.t;
+    call.o = &y.t;
+    attn_plan *plan;
+    REQUIRE(attn_plan_new(on.d, ATTN_FORWARD, &call, nullptr, &plan) == ATTN_OK);
+    const int status = attn_run(plan, &call, nullptr, stream);
+    INFO(attn_error());
+    CHECK(status == ATTN_OK);
+    CHECK(attn_tensor_copy(on.d, &x.t, &y.t, stream) == ATTN_OK);
+    CHECK(attn_stream_sync(on.d, stream) == ATTN_OK);
+    CHECK(attn_buffer_use(on.d, x.memory, stream) == ATTN_OK);
+    attn_plan_release(plan);
+}
+
+TEST_CASE("a program's own context of the device is taken, and stays its own") {
+    cuda();
+    const Own own(0);
+    {
+        const device on("cuda:0");
+        CHECK(cuda().retained() == 0);
+        void *stream = nullptr;
+        REQUIRE(Own::entry<int(void **, unsigned)>("cuStreamCreate")(&stream, 1) == 0);
+        use(on, stream);
+        const Own other(2); // now this one is current
+        use(on, stream);
+        CHECK(Own::current() == other.context);
+        CHECK(cuda().depth() == 2);
+    }
+    CHECK(Own::current() == own.context); // and is there
+    CHECK(cuda().retained() == 0);
+    const device primary("cuda:2"); // the current one is another device's
+    use(primary, nullptr);
+    CHECK(Own::current() == own.context);
+}
+
+TEST_CASE("the primary context is retained, current or not, whatever is current later") {
+    cuda();
+    const device on("cuda:0");
+    void *stream;
+    REQUIRE(attn_stream_new(on.d, &stream) == ATTN_OK);
+    {
+        const Own own(0);
+        use(on, stream);
+        CHECK(Own::current() == own.context);
+        const device adopted("cuda:0"); // own's, beside the primary one
+        CHECK(cuda().retained() == 1);
+        use(adopted, nullptr);
+    }
+    attn_stream_release(on.d, stream);
+    void *before;
+    REQUIRE(Own::entry<int(void *)>("cuCtxPushCurrent_v2")(reinterpret_cast<void *>(0x1000)) == 0);
+    {
+        const device again("cuda:0");
+        CHECK(cuda().retained() == 2);
+        use(again, nullptr);
+    }
+    CHECK(cuda().retained() == 1);
+    REQUIRE(Own::entry<int(void **)>("cuCtxPopCurrent_v2")(&before) == 0);
+    CHECK(before == reinterpret_cast<void *>(0x1000));
+    CHECK(cuda().depth() == 0);
+}
+
 TEST_CASE("copies keep every layout's elements and touch nothing between them") {
     device on("cuda:0"), host("cpu");
     for (const layout &a : layouts()) {

@@ -165,9 +165,18 @@ def check_streams(library):
         assert same(fresh(call), right)
 
 
+def same_plan(call, *tensors):
+    """A call by the same plan, with results and a workspace of its own."""
+    c, own = call.library.c, Attn(call.library, *tensors)
+    c.attn_plan_release(own.plan)
+    c.attn_plan_retain.restype = pointer
+    own.plan = pointer(c.attn_plan_retain(call.plan))
+    return own
+
+
 def check_threads(library):
     """Two threads at once, each with its stream, plans made and runs launched; and one plan that
-    both run."""
+    both run, each into results and a workspace of its own."""
     _, want = two_calls(library)
     q, k, v = inputs(S=300)
     shared, failed = Attn(library, q, k, v), []
@@ -176,13 +185,15 @@ def check_threads(library):
     def work(which, s):
         try:
             with torch.cuda.stream(torch.cuda.Stream()):
+                own = same_plan(shared, q, k, v)
                 for n in range(10):
                     call = Attn(library, *inputs_of[s], "k <= q")
                     torch.cuda.current_stream().synchronize()
                     call()
-                    shared()
+                    own()
                     torch.cuda.current_stream().synchronize()
-                    if not same([call.out, call.lse], want[which]):
+                    if not (same([call.out, call.lse], want[which]) and
+                            same([own.out, own.lse], right)):
                         failed.append("thread %d, turn %d" % (which, n))
         except Exception as why:  # a thread's end must not be overlooked
             failed.append(str(why))
@@ -195,7 +206,6 @@ def check_threads(library):
     for t in threads:
         t.join()
     assert not failed, failed
-    assert same(fresh(shared), right)
 
 
 def check_devices(library):
@@ -275,14 +285,44 @@ def check_returns(library):
 # -- Contexts and memory --------------------------------------------------------------------------
 
 def check_context(library):
-    """The caller's context stays current; memory of attn is memory of PyTorch's context."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    before, after, at = pointer(), pointer(), pointer()
-    driver.cuCtxGetCurrent(ctypes.byref(before))
-    library.check(library.c.attn_buffer_new(library.device, u64(1 << 20), ctypes.byref(at)))
-    library.c.attn_buffer_release(library.device, at)
-    driver.cuCtxGetCurrent(ctypes.byref(after))
-    assert before.value and before.value == after.value
+    """What the caller has current stays so, PyTorch's context or one of its own; a device opened
+    in the caller's own context takes that context's streams."""
+    driver, index = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    first, own, opened, stream, at = [pointer() for _ in range(5)]
+
+    def ask(name, *arguments):
+        code = getattr(driver, name)(*arguments)
+        assert code == 0, "%s answers %d" % (name, code)
+
+    def current():
+        now = pointer()
+        ask("cuCtxGetCurrent", ctypes.byref(now))
+        return now.value
+
+    def use(device, stream):
+        where, c = current(), library.c
+        library.check(c.attn_buffer_new(device, u64(1 << 20), ctypes.byref(at)))
+        library.check(c.attn_buffer_use(device, at, stream))
+        library.check(c.attn_stream_sync(device, stream))
+        c.attn_buffer_release(device, at)
+        assert where and current() == where, "another context is current"
+
+    first.value = current()
+    use(library.device, pointer(torch.cuda.Stream().cuda_stream))
+    ask("cuCtxGetDevice", ctypes.byref(index))
+    ask("cuCtxCreate_v2", ctypes.byref(own), 0, index)  # current from here on
+    try:
+        assert current() == own.value != first.value
+        use(library.device, None)
+        ask("cuStreamCreate", ctypes.byref(stream), 1)
+        library.check(library.c.attn_device_open(options.device.encode(), None,
+                                                 ctypes.byref(opened)))
+        use(opened, stream)
+        library.c.attn_device_release(opened)
+        ask("cuStreamDestroy_v2", stream)
+    finally:
+        ask("cuCtxDestroy_v2", own)
+    assert current() == first.value
 
 
 def check_memory(library):

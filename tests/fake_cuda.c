@@ -3,7 +3,8 @@
    Who calls it: lib/gpu_cuda.c and lib/jit_nvrtc.c, which the environment variables ATTN_CUDA and
    ATTN_NVRTC lead here; cuda_test.cc and tests/lua/device_memory_test.lua. What is CUDA's own:
 
-       contexts   what needs one must find the device's primary context on top of the thread's stack
+       contexts   what needs one must find one that is there on top of the thread's stack: a
+                  device's primary one that is retained, or a program's own
        launches   shared memory above 48 KB only where it was asked for
 
    FAKE_CUDA_INIT: what cuInit answers; FAKE_CUDA_VERSION; FAKE_CUDA_DEVICES: how many, of compute
@@ -12,19 +13,27 @@
 
 /* -- Devices and contexts ---------------------------------------------------------------------- */
 
-static int retained[8];
+enum { DEVICES = 8, CONTEXTS = 64, PRIMARY = 0x1000, OWN = 0x1100 };
+static int retained[DEVICES];           /* of each device's primary context */
+static int own[CONTEXTS];               /* contexts that a program made: 1 + device; 0: gone */
 static _Thread_local void *stack[16];
 static _Thread_local int depth;
 
-static void *context_of(int device) {
-    return (void *)(uintptr_t)(0x1000 + device);
+static void *current_context(void) {
+    return depth > 0 ? stack[depth - 1] : NULL;
+}
+/* The device of a context that is there, or -1. */
+static int device_of(const void *context) {
+    const uintptr_t primary = (uintptr_t)context - PRIMARY, made = (uintptr_t)context - OWN;
+    return primary < DEVICES ? (retained[primary] > 0 ? (int)primary : -1)
+           : made < CONTEXTS ? own[made] - 1
+                             : -1;
 }
 static int current(void) {
-    const int device = depth > 0 ? (int)((uintptr_t)stack[depth - 1] - 0x1000) : 0;
-    return depth > 0 && retained[device] > 0;
+    return device_of(current_context()) >= 0;
 }
 static int current_device(void) {
-    return 0;
+    return device_of(current_context());
 }
 
 API int fake_depth(void) {
@@ -79,7 +88,7 @@ API int cuDeviceTotalMem_v2(size_t *bytes, int device) {
 }
 API int cuDevicePrimaryCtxRetain(void **context, int device) {
     const int code = note("cuDevicePrimaryCtxRetain", " %d", device);
-    *context = context_of(device);
+    *context = (void *)(uintptr_t)(PRIMARY + device);
     retained[device] += code == 0;
     return code;
 }
@@ -88,8 +97,39 @@ API int cuDevicePrimaryCtxRelease_v2(int device) {
     retained[device]--;
     return 0;
 }
+API int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+    *flags = 0;
+    *active = retained[device] > 0;
+    return 0;
+}
+API int cuCtxCreate_v2(void **context, unsigned flags, int device) { /* it is current then */
+    static int made;
+    if (flags || made == CONTEXTS || depth == 16) {
+        return INVALID;
+    }
+    own[made] = 1 + device;
+    *context = stack[depth++] = (void *)(uintptr_t)(OWN + made++);
+    return 0;
+}
+API int cuCtxDestroy_v2(void *context) {
+    const uintptr_t made = (uintptr_t)context - OWN;
+    if (made >= CONTEXTS || !own[made]) {
+        return INVALID;
+    }
+    own[made] = 0;
+    depth -= current_context() == context;
+    return 0;
+}
+API int cuCtxGetCurrent(void **context) {
+    *context = current_context();
+    return 0;
+}
+API int cuCtxGetDevice(int *device) {
+    *device = current_device();
+    return *device < 0 ? NO_CONTEXT : 0;
+}
 API int cuCtxPushCurrent_v2(void *context) {
-    if (depth == 16) {
+    if (depth == 16 || device_of(context) < 0) {
         return INVALID;
     }
     stack[depth++] = context;

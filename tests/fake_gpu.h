@@ -6,7 +6,8 @@
        memory     a device address cannot be read or written by the host: it is a page of `space`,
                   closed; `shadow` is a second mapping of the same memory, which copies use. Copies
                   must lie within one live block
-       contexts   what needs the device must find it current
+       contexts   what needs the device must find it current; a stream, a mark, code are of the
+                  context in which they were made, and refused in another one
        order      kernels and copies within the device happen as late as is allowed: when a stream
                   or the device is waited for, or the host takes part in a copy. Streams take turns
                   then, the youngest first. Stream NULL and every other one wait for each other,
@@ -33,7 +34,8 @@
 #define API __attribute__((visibility("default")))
 /* Both makers' numbers. */
 enum { INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT_FOUND = 500,
-       NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
+       NOT_READY = 600, ILLEGAL_ADDRESS = 700,
+       BAD_HANDLE = 400 };
 enum { MOST_BLOCKS = 4096, LOG = 1 << 16, SPACE_BITS = 36, PARAMS = 4096, MOST_QUEUED = 1024 };
 enum { MOST_FUNCTIONS = 256, MOST_MODULES = 256, FUNCTION = 0x4000, MODULE = 0x3000,
        EVENT = 0x6000, MOST_EVENTS = 4096, STREAM = 0x2000, MOST_STREAMS = 256 };
@@ -41,6 +43,7 @@ enum { MOST_FUNCTIONS = 256, MOST_MODULES = 256, FUNCTION = 0x4000, MODULE = 0x3
 /* Does the calling thread have the device current? Of the file that includes this one. */
 static int current(void);
 static int current_device(void);
+static void *current_context(void);
 
 /* -- What a test reads and sets ---------------------------------------------------------------- */
 
@@ -138,6 +141,7 @@ static const char *error_word(int code) {
            : code == NO_DEVICE       ? "NO_DEVICE"
            : code == ILLEGAL_ADDRESS ? "ILLEGAL_ADDRESS"
            : code == NOT_FOUND       ? "NOT_FOUND"
+           : code == BAD_HANDLE      ? "INVALID_HANDLE"
                                      : "INVALID_VALUE";
 }
 
@@ -209,6 +213,7 @@ static int take(uint64_t *at, size_t bytes, int whose) {
 
 typedef struct function {
     int device;
+    void *owner;  /* its context */
     void *module; /* the emulator's */
     char name[48];
     int allowed;
@@ -345,13 +350,15 @@ static int enqueue(const work *w) {
 /* -- Streams ----------------------------------------------------------------------------------- */
 
 static uint64_t streams[MOST_STREAMS]; /* numbers of those that live */
+static void *stream_owners[MOST_STREAMS];
 
-/* The number of a handle; 0, code INVALID: it is a destroyed stream's. Handles of a test's own are
-   their numbers. */
+/* The number of a handle, unless its stream is destroyed or another context's. Handles of a test's
+   own are their numbers. */
 static int number_of(const void *handle, uint64_t *stream) {
     const uintptr_t which = (uintptr_t)handle - STREAM;
     *stream = which < MOST_STREAMS ? streams[which] : (uintptr_t)handle;
-    return handle && !*stream ? INVALID : 0;
+    const int is_bad = which < MOST_STREAMS && stream_owners[which] != current_context();
+    return handle && (!*stream || is_bad) ? BAD_HANDLE : 0;
 }
 
 static int call_stream_new(int code, unsigned flags, void **stream) {
@@ -363,6 +370,7 @@ static int call_stream_new(int code, unsigned flags, void **stream) {
     }
     if (code == 0) {
         streams[i] = NUMBERED | (flags == 1 ? LOOSE : 0) | ++last_number;
+        stream_owners[i] = current_context();
         *stream = (void *)(uintptr_t)(STREAM + i);
     }
     pthread_mutex_unlock(&chip_lock);
@@ -373,7 +381,7 @@ static int call_stream_free(const char *name, const void *stream) {
     const uintptr_t which = (uintptr_t)stream - STREAM;
     int code = needs_device(note(name, " %p", stream));
     pthread_mutex_lock(&chip_lock);
-    code = code ? code : which >= MOST_STREAMS || !streams[which] ? INVALID : 0;
+    code = code ? code : which >= MOST_STREAMS || !streams[which] ? BAD_HANDLE : 0;
     if (code == 0) {
         streams[which] = 0;
     }
@@ -472,12 +480,14 @@ static int call_within_rows(int code, uint64_t to, size_t to_pitch, uint64_t fro
 
 static uint64_t events[MOST_EVENTS]; /* each one's last record */
 static unsigned char event_lives[MOST_EVENTS];
+static void *event_owners[MOST_EVENTS];
 
 static int call_event_new(const char *name, void **event) {
     const int code = needs_device(note(name, ""));
     for (int i = 0; i < MOST_EVENTS && code == 0; i++) {
         if (!event_lives[i]) {
             event_lives[i] = 1;
+            event_owners[i] = current_context();
             events[i] = 0;
             *event = (void *)(uintptr_t)(EVENT + i);
             return 0;
@@ -488,7 +498,9 @@ static int call_event_new(const char *name, void **event) {
 
 static int event_of(const void *event) {
     const uintptr_t which = (uintptr_t)event - EVENT;
-    return which < MOST_EVENTS && event_lives[which] ? (int)which : -1;
+    return which < MOST_EVENTS && event_lives[which] && event_owners[which] == current_context()
+               ? (int)which
+               : -1;
 }
 
 static int call_event_free(const char *name, const void *event) {

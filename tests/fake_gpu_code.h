@@ -7,6 +7,7 @@
 
 static struct {
     int device;
+    void *owner;  /* its context */
     void *module; /* the emulator's */
     uint64_t cell;
 } modules[MOST_MODULES];
@@ -21,6 +22,7 @@ static int call_load(const char *name, void **module, const void *code) {
     }
     const int which = n_modules++;
     modules[which].device = current_device();
+    modules[which].owner = current_context();
     modules[which].module = emulator ? emulator->load(current_device(), code) : NULL;
     *module = (void *)(uintptr_t)(MODULE + which);
     return emulator && !modules[which].module ? INVALID : 0;
@@ -29,8 +31,8 @@ static int call_load(const char *name, void **module, const void *code) {
 static int call_unload(const char *name, const void *module) {
     const uintptr_t which = (uintptr_t)module - MODULE;
     const int failed = needs_device(note(name, " %p", module));
-    if (failed || which >= (uintptr_t)n_modules) {
-        return failed ? failed : INVALID;
+    if (failed || which >= (uintptr_t)n_modules || modules[which].owner != current_context()) {
+        return failed ? failed : BAD_HANDLE;
     }
     pthread_mutex_lock(&chip_lock);
     finish_all();
@@ -59,7 +61,8 @@ static int call_function(const char *call, void **at, const void *module, const 
         return failed ? failed : NOT_FOUND;
     }
     function *const f = &functions[n_functions];
-    *f = (function){modules[which].device, modules[which].module, "", 48 << 10};
+    *f = (function){modules[which].device, modules[which].owner, modules[which].module, "",
+                    48 << 10};
     snprintf(f->name, sizeof f->name, "%s", name);
     *at = (void *)(uintptr_t)(FUNCTION + n_functions++);
     return 0;
@@ -104,7 +107,10 @@ static int call_launch(const char *name, const void *handle, const unsigned grid
     }
     const int is_line = grid[0] > 0 && grid[1] == 1 && grid[2] == 1 && block[0] > 0 &&
                         block[0] <= 1024 && block[1] == 1 && block[2] == 1;
-    if (!f || f->device != current_device() || !params || extra || !is_line ||
+    if (f && f->owner != current_context()) {
+        return BAD_HANDLE;
+    }
+    if (!f || !params || extra || !is_line ||
         (int)shared > f->allowed) {
         return INVALID;
     }

@@ -27,6 +27,9 @@ static int current(void) {
 static int current_device(void) {
     return device_now;
 }
+static void *current_context(void) { /* of each device one */
+    return (void *)(uintptr_t)(0x1000 + device_now);
+}
 
 API int hipInit(unsigned flags) {
     return note("hipInit", " %u", flags);

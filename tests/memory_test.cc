@@ -160,6 +160,7 @@ TEST_CASE("streams that are gone are remembered, under another one's handle too"
     std::vector<void *> results(6);
     void *handle = nullptr;
     const auto made = own<int(void **, unsigned)>("hipStreamCreateWithFlags");
+    REQUIRE(own<int(int)>("hipSetDevice")(1) == 0);
     for (void *&result : results) {
         void *stream;
         result = on.get(6000);
@@ -176,6 +177,7 @@ TEST_CASE("streams that are gone are remembered, under another one's handle too"
     attn_buffer_retire(on.d, memory);
     on.write(on.get(6000), 1, 6000); // at once
     REQUIRE(own<int()>("hipDeviceSynchronize")() == 0);
+    REQUIRE(own<int(int)>("hipSetDevice")(0) == 0);
     for (void *const result : results) {
         CHECK(on.first(result, nullptr) == 2);
     }
