@@ -152,6 +152,7 @@ inline const Emulator emulator = {sizeof(attn_params), compile, load, unload, nu
 
 struct Library {
     std::string folder, path;
+    bool is_own;
     const char *(*log)();
     void (*clear)();
     const Launch *(*last)();
@@ -164,19 +165,23 @@ struct Library {
     // source: tests/fake_hip.c; the variables that lead to it.
     Library(const char *source, const char *driver, const char *compiler) {
         const char *const given = std::getenv("TEST_TMPDIR");
-        folder = std::string(given ? given : "/tmp") + "/attn_fake_XXXXXX";
-        if (!mkdtemp(&folder[0])) {
+        const char *const theirs = std::getenv("FAKE_FOLDER"); // another process's, with its cache
+        is_own = !theirs;
+        folder = theirs ? theirs : std::string(given ? given : "/tmp") + "/attn_fake_XXXXXX";
+        if (is_own && !mkdtemp(&folder[0])) {
             abort();
         }
         path = folder + "/libfake.so";
         const std::string cc =
             std::string("cc -std=c11 -O1 -shared -fPIC ") + source + " -lpthread -o " + path;
-        if (std::system(cc.c_str()) != 0) {
+        if (is_own && std::system(cc.c_str()) != 0) {
             abort();
         }
         setenv(driver, path.c_str(), 1);
         setenv(compiler, path.c_str(), 1);
-        setenv("ATTN_CACHE", (folder + "/cache").c_str(), 1);
+        if (is_own) {
+            setenv("ATTN_CACHE", (folder + "/cache").c_str(), 1);
+        }
         void *const library = dlopen(path.c_str(), RTLD_NOW);
         const auto find = [&](auto &to, const char *name) {
             to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(dlsym(library, name));
@@ -194,7 +199,7 @@ struct Library {
         find(live, "fake_live");
     }
     ~Library() {
-        if (std::system(("rm -r " + folder).c_str()) != 0) {
+        if (is_own && std::system(("rm -r " + folder).c_str()) != 0) {
             std::fprintf(stderr, "a temporary folder stays\n");
         }
     }

@@ -9,7 +9,7 @@
 
    FAKE_HIP_DEVICES: how many of a gfx942, a gfx90a and a gfx1100; FAKE_HIP_XCCS: what the first
    has, -1: the driver does not know that attribute; FAKE_HIPRTC: "hang" or "end", what a compile
-   does. */
+   does; FAKE_HIPRTC_COUNT: a file that grows by a byte with each. */
 #include "fake_gpu_code.h"
 
 enum { DEVICES = 3 };
@@ -54,7 +54,8 @@ API int hipGetDevicePropertiesR0600(void *properties, int device) {
     memset(p, 0, 1472);
     snprintf(p, 256, "Fake Instinct %d", device);
     snprintf(p + 1160, 256, "%s", chip[device]);
-    return note("hipGetDeviceProperties", " %d", device);
+    const int code = note("hipGetDeviceProperties", " %d", device);
+    return code ? code : broken == NO_DEVICE ? NO_DEVICE : 0; /* lost */
 }
 API int hipDeviceTotalMem(size_t *bytes, int device) {
     (void)device;
@@ -184,7 +185,12 @@ API int hiprtcDestroyProgram(void **to) {
     return rtc_destroy();
 }
 API int hiprtcCompileProgram(void *of, int n, const char *const *options) {
-    const char *const how = getenv("FAKE_HIPRTC");
+    const char *const how = getenv("FAKE_HIPRTC"), *const count = getenv("FAKE_HIPRTC_COUNT");
+    FILE *const file = count ? fopen(count, "a") : NULL;
+    if (file) {
+        fputc('.', file);
+        fclose(file);
+    }
     (void)of;
     if (how && strcmp(how, "hang") == 0) {
         pause();

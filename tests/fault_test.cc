@@ -96,17 +96,17 @@ bool all_answer(const std::vector<Named> &list, int status, const std::string &w
 }
 
 // How a new process ends that does that test.
-int in_new_process(const char *test) {
+int in_new_process(const std::string &environment, const char *test) {
     char self[512];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     REQUIRE(n > 0);
     self[n] = 0;
-    return std::system(("'" + std::string(self) + "' '" + test + "' > /dev/null").c_str());
+    return std::system((environment + " '" + std::string(self) + "' '" + test + "' > /dev/null").c_str());
 }
 
 } // namespace
 
-TEST_CASE("a short draw", "[.draw]") {
+TEST_CASE("two calls", "[.calls]") {
     for (const char *const name : {"hip:0", "hip:1"}) {
         Device on(name), host("cpu");
         Call got(on, ATTN_F16), want(host, ATTN_F16);
@@ -137,12 +137,29 @@ TEST_CASE("after an illegal access or the loss of a device every call says so") 
         info.size = sizeof info;
         CHECK(attn_plan_query(x.plan, &info) == ATTN_OK); // what is known needs no device
         near.run(nullptr);                                // nor do others
-        CHECK(in_new_process("a short draw") == 0);
+        attn_device *again = nullptr; // a lost device cannot be opened again
+        const int opened = attn_device_open("hip:1", nullptr, &again);
+        CHECK(opened == (fault.code == fake::NO_DEVICE ? ATTN_DEVICE : ATTN_OK));
+        attn_device_release(again);
+        CHECK(in_new_process("", "two calls") == 0); // the driver has it again
         attn_buffer_release(on.d, x.workspace); // nothing ends the process
         x.workspace = nullptr;
         hip().stop(0);
         all_answer(list, ATTN_OK, "");
     }
+}
+
+TEST_CASE("a device that the driver lacks", "[.lost]") {
+    hip();
+    attn_device *device;
+    CHECK(attn_device_open("hip:1", nullptr, &device) == ATTN_DEVICE);
+    CHECK(std::string(attn_error()) == "there is no device hip:1; the driver has 1");
+    const Device other("hip:0");
+}
+
+TEST_CASE("a new process has the devices that its driver has") {
+    CHECK(in_new_process("FAKE_HIP_DEVICES=1", "a device that the driver lacks") == 0);
+    CHECK(in_new_process("", "a device that the driver lacks") != 0);
 }
 
 TEST_CASE("a kernel that fails is told by the next call that waits") {
