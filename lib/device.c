@@ -101,7 +101,8 @@ static const attn__driver *driver_of(const char *name) {
 /* ATTN_DEVICE with what there is. */
 static int no_device(const char *name) {
     attn_device_info all[HOSTS + MOST_CHIPS];
-    char names[512] = "auto";
+    char names[512] = "auto", meant[64] = "";
+    const size_t length = strlen(name);
     all->size = sizeof *all;
     const int n = attn_device_list(all, HOSTS + MOST_CHIPS);
     for (int i = 0; i < n; i++) {
@@ -109,8 +110,12 @@ static int no_device(const char *name) {
         if (!all[i].missing[0]) {
             snprintf(names + at, sizeof names - at, ", %s", all[i].name);
         }
+        if (!*meant && strncmp(all[i].name, name, length) == 0 && all[i].name[length] == ':') {
+            snprintf(meant, sizeof meant, " (is %s meant?)", all[i].name);
+        }
     }
-    return attn__fail(ATTN_DEVICE, "name", "there is no device \"%s\"; here are %s", name, names);
+    return attn__fail(ATTN_DEVICE, "name", "there is no device \"%s\"%s; here are %s", name, meant,
+                      names);
 }
 
 static int read_threads(const attn_device_options *options, const char *name,

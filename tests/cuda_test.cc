@@ -221,6 +221,9 @@ TEST_CASE("a chip without kernels is listed and cannot be opened") {
     CHECK(attn_device_open("cuda:0:gfx942", nullptr, &d) == ATTN_DEVICE);
     CHECK(attn_device_open("cuda:0:sm_80", nullptr, &d) == ATTN_DEVICE); // another chip's code
     CHECK(attn_device_open("cuda:0:a_long_name_of_a_chip", nullptr, &d) == ATTN_DEVICE);
+    CHECK(attn_device_open("cuda", nullptr, &d) == ATTN_DEVICE);
+    CHECK(std::string(attn_error()).find("device \"cuda\" (is cuda:0 meant?); here are auto") !=
+          std::string::npos);
     CHECK(attn_device_open("cuda:7", nullptr, &d) == ATTN_DEVICE);
     CHECK(attn_device_open("cuda:-1", nullptr, &d) == ATTN_DEVICE);
     CHECK(attn_device_open("cuda:0x", nullptr, &d) == ATTN_DEVICE);

@@ -101,7 +101,8 @@ int in_new_process(const std::string &environment, const char *test) {
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     REQUIRE(n > 0);
     self[n] = 0;
-    return std::system((environment + " '" + std::string(self) + "' '" + test + "' > /dev/null").c_str());
+    const std::string command = environment + " '" + self + "' '" + test + "' > /dev/null";
+    return std::system(command.c_str());
 }
 
 } // namespace

@@ -92,8 +92,8 @@ local FAULTS = [[
 
 ## When a device fails
 
-Tried by `tests/fault_test.cc` on a look-alike of a driver, which has no memory of another process's faults; no memory and
-the illegal access by `tests/device_check.py` on an H200, too, each followed by a fresh process.
+Tried by `tests/fault_test.cc` on a look-alike of a driver, which knows nothing of another
+process's faults; no memory and the illegal access by `tests/device_check.py` on an H200, too.
 
 - **No memory.** The call that wanted it (`attn_buffer_new`, `attn_buffer_new_on`, `attn_plan_new`
   as it loads code, `attn_run` as it launches) returns ATTN_MEMORY. Nothing is changed, and every
@@ -103,7 +103,7 @@ the illegal access by `tests/device_check.py` on an H200, too, each followed by 
   ends: `attn_run`, `attn_plan_new` where code must be loaded, `attn_tensor_copy`, `attn_random`,
   `attn_merge`, `attn_dropout`, `attn_buffer_new`, `attn_buffer_use`, `attn_stream_new`,
   `attn_stream_sync`.
-- **The device was lost.** The same calls return ATTN_DRIVER; `attn_device_open` returns ATTN_DEVICE.
+- **The device was lost.** The same calls return ATTN_DRIVER, `attn_device_open` ATTN_DEVICE.
 
 `attn_plan_query` and everything that ends in `_release` work on, and so do other devices: `cpu` in
 this process, the same chip in a new one if its driver has it again. An emulated chip has no such
