@@ -92,6 +92,12 @@ DEV void or_u32_body(const args *p) {
     if (load_u32(IN(bit))) { atomic_or_u32(OUT(bit / 32), 1u << bit % 32); }
 }
 ATTN_ENTRY(or_u32, or_u32_body, args)
+// A lane has an access of its own, in the bank of another lane's next one.
+DEV void way_body(const args *p) {
+    if (thread_id() == 0) { shared_store_u32(4096 + 4, 1); }
+    shared_store_u32((u32)(p->n * thread_id()), 1);
+}
+ATTN_ENTRY(way, way_body, args)
 )";
 
 // What NVIDIA's chips have besides.
@@ -283,6 +289,21 @@ TEST_CASE("atomic_add_f32: each number its own sum", "[memory]") {
             REQUIRE(code.launch("add_f32", args, 6, 64) == ATTN_OK);
             CHECK(number(out[0]) == (keeps ? 0x1p-127f : 0)); // a half is left of it
         });
+    }
+}
+
+TEST_CASE("banks: what lanes do by one instruction is one access of the warp", "[memory]") {
+    NEEDS_CC();
+    for (const char *name : all_chips) {
+        emu::Chip chip(name);
+        emu::Code code(chip, texts);
+        const auto conflicts = [&](int stride) {
+            REQUIRE(code.launch("way", {0, 0, stride}, 1, 64, 8192) == ATTN_OK);
+            return chip.last().shared_cycles - chip.last().shared_access;
+        };
+        INFO(name);
+        CHECK(conflicts(4) == 0);
+        CHECK(conflicts(128) > 16);
     }
 }
 

@@ -71,6 +71,7 @@ std::string prelude() {
            "#define DEV static inline __attribute__((unused))\n"
            "#define EIGHTFOLD\n"
            "#define UNROLL\n"
+           "#define ROLLED\n"
            "DEV u64 load_u64(u64 at) { return *(const u64 *)at; }\n"
            "DEV u32 bits_of(float x) { union { float f; u32 u; } v = {x}; return v.u; }\n"
            "DEV float float_of(u32 x) { union { u32 u; float f; } v = {x}; return v.f; }\n"

@@ -98,9 +98,9 @@ const void *attn__emu_read(int thread, uint32_t at, const attn__emu_clock *seen)
    `bytes`, no race, if read no poison. A fault does not return. A store is complete when the
    function's caller has written all bytes. */
 void *attn__emu_shared(int thread, uint32_t at, uint32_t bytes, int write);
-/* The same of this thread alone, outside of a meeting: it is also noted, so that the k-th such
-   access of each lane since the warp last met counts as one access of the warp (banks below). */
-void *attn__emu_shared_own(uint32_t at, uint32_t bytes, int write);
+/* The same of this thread alone, outside of a meeting, by the instruction `site`: it is also noted,
+   so that what the lanes do by one instruction counts as one access of the warp (banks below). */
+void *attn__emu_shared_own(uint32_t at, uint32_t bytes, int write, uint32_t site);
 /* Counts one access of a warp: at[lane] for n lanes, EMU_AWAY where a lane takes no part, each
    `bytes` wide: calls the family's `banks`, which adds by attn__emu_access. */
 enum { EMU_AWAY = -1 };

@@ -159,9 +159,11 @@ void attn__emu_atomic_or_u32(unsigned long long at, unsigned x) {
     unsigned *const to = attn__emu_store(at, sizeof x);
     __atomic_fetch_or(to, x, __ATOMIC_RELAXED);
 }
+/* Kernels are inlined, so where a call returns to is which instruction it is. */
+#define SITE ((uint32_t)(uintptr_t)__builtin_return_address(0))
 void attn__emu_api_shared_load(void *to, unsigned at, unsigned bytes) {
-    memcpy(to, attn__emu_shared_own(at, bytes, 0), bytes);
+    memcpy(to, attn__emu_shared_own(at, bytes, 0, SITE), bytes);
 }
 void attn__emu_api_shared_store(unsigned at, const void *from, unsigned bytes) {
-    memcpy(attn__emu_shared_own(at, bytes, 1), from, bytes);
+    memcpy(attn__emu_shared_own(at, bytes, 1, SITE), from, bytes);
 }

@@ -44,6 +44,12 @@ typedef struct emu_copy {
     unsigned char data[16];
 } emu_copy;
 
+/* An access of shared memory by a lane alone, and which instruction it is: from where it was called. */
+typedef struct emu_own {
+    uint32_t at, site;
+    uint8_t bytes, write;
+} emu_own;
+
 typedef struct emu_thread {
     void *sp;          /* of the fiber, while it does not run */
     void *fake;        /* ASan's */
@@ -51,7 +57,7 @@ typedef struct emu_thread {
     emu_copy *copies;  /* copies[first..n), oldest first */
     int first, n, room;
     uint32_t groups; /* closed ones */
-    uint32_t *own;   /* accesses of shared memory since the warp met: at * 64 + bytes * 2 + write */
+    emu_own *own;    /* since the warp met */
     int owns, owns_room;
     uint32_t fences;            /* proxy fences */
     uint32_t fence[EMU_FENCES]; /* of the last ones: the warp's own clock */

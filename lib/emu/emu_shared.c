@@ -163,63 +163,67 @@ void *attn__emu_shared(int thread, uint32_t at, uint32_t bytes, int write) {
 
 /* -- Accesses of lanes alone, gathered to those of a warp -------------------------------------- */
 
-/* An access in a word: address, width (1, 2, 4, 8 or 16 bytes), direction. */
-static uint32_t own_word(uint32_t at, uint32_t bytes, int write) {
-    return at << 6 | bytes << 1 | (write != 0);
-}
-static uint32_t own_at(uint32_t word) {
-    return word >> 6;
-}
-static int own_is(uint32_t word, uint32_t bytes, int write) {
-    return (word & 63) == own_word(0, bytes, write);
-}
-
-void *attn__emu_shared_own(uint32_t at, uint32_t bytes, int write) {
+void *attn__emu_shared_own(uint32_t at, uint32_t bytes, int write, uint32_t site) {
     emu_core *const c = attn__emu_here;
     emu_thread *const t = &c->thread[c->now];
     void *const data = attn__emu_shared(c->now, at, bytes, write);
     if (t->owns == t->owns_room) {
         const int room = t->owns_room ? 2 * t->owns_room : 64;
-        uint32_t *const own = realloc(t->own, (size_t)room * sizeof *own);
+        emu_own *const own = realloc(t->own, (size_t)room * sizeof *own);
         if (!own) {
             attn__emu_fault(c->now, "finds no memory for its list of accesses");
         }
         t->own = own;
         t->owns_room = room;
     }
-    t->own[t->owns++] = own_word(at, bytes, write);
+    t->own[t->owns++] = (emu_own){at, site, (uint8_t)bytes, (uint8_t)write};
     return data;
 }
 
-/* The k-th accesses of all lanes, of those that have this width and direction. */
-static void count_kth(const emu_thread *t, int lanes, int k, uint32_t bytes, int write) {
-    uint32_t at[EMU_LANES];
-    int n = 0;
+/* Of the lanes' next accesses, which k[] counts, one of the instruction at which fewest lanes are:
+   where some lanes take a way of their own, the others wait for them behind it. NULL: none. */
+static const emu_own *rarest(const emu_thread *t, int lanes, const int *k) {
+    const emu_own *best = NULL;
+    int fewest = EMU_LANES + 1;
     for (int i = 0; i < lanes; i++) {
-        const int is = k < t[i].owns && own_is(t[i].own[k], bytes, write);
-        at[i] = is ? own_at(t[i].own[k]) : (uint32_t)EMU_AWAY;
-        n += is;
+        const emu_own *const mine = k[i] < t[i].owns ? &t[i].own[k[i]] : NULL;
+        if (!mine || (best && mine->site == best->site)) {
+            continue;
+        }
+        int n = 0;
+        for (int j = 0; j < lanes; j++) {
+            n += k[j] < t[j].owns && t[j].own[k[j]].site == mine->site;
+        }
+        if (n < fewest) {
+            best = mine;
+            fewest = n;
+        }
     }
-    if (n) {
-        attn__emu_banks(at, lanes, (int)bytes, write);
+    return best;
+}
+
+/* One access of the warp: of all lanes whose next one is by the same instruction. */
+static void count_next(const emu_thread *t, int lanes, int *k, const emu_own *what) {
+    const emu_own one = *what;
+    uint32_t at[EMU_LANES];
+    for (int i = 0; i < lanes; i++) {
+        const int is = k[i] < t[i].owns && t[i].own[k[i]].site == one.site &&
+                       t[i].own[k[i]].bytes == one.bytes && t[i].own[k[i]].write == one.write;
+        at[i] = is ? t[i].own[k[i]].at : (uint32_t)EMU_AWAY;
+        k[i] += is;
     }
+    attn__emu_banks(at, lanes, one.bytes, one.write);
 }
 
 void attn__emu_own_flush(emu_core *c, int warp) {
     const int lanes = c->launch->family->lanes;
     emu_thread *const t = &c->thread[warp * lanes];
-    int most = 0;
+    const emu_own *next;
+    int k[EMU_LANES] = {0};
+    while ((next = rarest(t, lanes, k))) {
+        count_next(t, lanes, k, next);
+    }
     for (int i = 0; i < lanes; i++) {
-        most = t[i].owns > most ? t[i].owns : most;
-    }
-    /* They are one access of the warp for each width and direction among them. */
-    for (int k = 0; k < most; k++) {
-        for (uint32_t bytes = 1; bytes <= 16; bytes *= 2) {
-            count_kth(t, lanes, k, bytes, 0);
-            count_kth(t, lanes, k, bytes, 1);
-        }
-    }
-    for (int i = 0; most && i < lanes; i++) {
         t[i].owns = 0;
     }
 }
