@@ -44,7 +44,7 @@ typedef struct emu_copy {
     unsigned char data[16];
 } emu_copy;
 
-/* An access of shared memory by a lane alone, and which instruction it is: from where it was called. */
+/* An access of shared memory by a lane alone; site: the instruction, by where it was called. */
 typedef struct emu_own {
     uint32_t at, site;
     uint8_t bytes, write;
