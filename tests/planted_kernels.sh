@@ -56,6 +56,8 @@ cases=(
     'dtype=f16 NQ=2 NK=9000 D=8 inv=1 variant="1500 < k && k < 6000"' # some of them unseen
     'dtype=f16 H=2 NQ=3 NK=5 D=8 lk=huge'
     'dtype=f16 NQ=16 NK=200 D=32 variant="k < 127"' # the last key of a block alone is masked
+    'dtype=f16 NQ=16 NK=200 D=32 variant="k < 95"'  # where a block has 96
+    'NQ=3 NK=300 D=32 seed=8 mul=30' # a maximum moves in one row of a lane alone
     'dtype=f16 H=8 HK=2 NQ=1 NK=700 D=32 seed=16 sink=1 variant="k < 64 * (h + 1)"'
     'dtype=bf16 NQ=40 NK=700 D=64 seed=14 scale=4' # maxima that follow late
 )
