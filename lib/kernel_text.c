@@ -1727,12 +1727,15 @@ const attn__kernel_file attn__kernel_files[] = {
 "\n"
 "/* -- Messages ---------------------------------------------------------------------------------- */\n"
 "\n"
-"/* By the first warp that loads, before it arrives: lane g of group g. */\n"
+"/* By the first warp that loads: lane g has group g's word. Written by the lane that arrives, so that\n"
+"   its arrival is behind the writing. */\n"
 "DEV void block_tell(const ring_turn *t, i32 block) {\n"
-"    if (lane_id() < GROUPS) {\n"
-"        shared_store_u32((u32)(SHARED_BLOCK + 4 * (t->stage * GROUPS + lane_id())), (u32)block);\n"
+"    UNROLL for (int g = 0; g < GROUPS; g++) {\n"
+"        const u32 word = warp_from((u32)block, g);\n"
+"        if (lane_id() == 0) {\n"
+"            shared_store_u32((u32)(SHARED_BLOCK + 4 * (t->stage * GROUPS + g)), word);\n"
+"        }\n"
 "    }\n"
-"    warp_sync();\n"
 "}\n"
 "/* Read by the lane that arrives at the end, so that its arrival is behind the reading. */\n"
 "DEV i32 block_told(const ring_turn *t, int group) {\n"
@@ -7311,8 +7314,9 @@ const attn__kernel_file attn__kernel_files[] = {
 "/* -- Groups ------------------------------------------------------------------------------------ */\n"
 "/* The same in all lanes, and the compiler knows it. */\n"
 "DEV int group_id(void) { return __shfl_sync(0xffffffffu, (int)(threadIdx.x >> 7), 0); }\n"
-"/* Lane 0's x, likewise. */\n"
-"DEV u32 warp_same(u32 x) { return __shfl_sync(0xffffffffu, x, 0); }\n"
+"/* The x of lane `lane`, the same number in all lanes, likewise; of lane 0. */\n"
+"DEV u32 warp_from(u32 x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }\n"
+"DEV u32 warp_same(u32 x) { return warp_from(x, 0); }\n"
 "/* Of a group: from here on each thread has n registers, a constant. 9.7.20.5 setmaxnreg */\n"
 "#define regs_more(n) ISA_ASM(\"setmaxnreg.inc.sync.aligned.u32 %0;\" ::\"n\"(n))\n"
 "#define regs_less(n) ISA_ASM(\"setmaxnreg.dec.sync.aligned.u32 %0;\" ::\"n\"(n))\n"
@@ -9266,7 +9270,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "    void (*ldmatrix_x4)(unsigned *x, unsigned at), (*ldmatrix_x4_trans)(unsigned *x, unsigned at);\n"
 "    attn_emu_mma *mma_f16, *mma_bf16, *mma_tf32;\n"
 "    /* isa/ptx_sm90.h */\n"
-"    unsigned (*warp_same)(unsigned x);\n"
+"    unsigned (*warp_from)(unsigned x, int lane);\n"
 "    void (*registers)(int n, int more);\n"
 "    void (*named_sync)(int id, int threads), (*named_arrive)(int id, int threads);\n"
 "    void (*proxy_fence)(void), (*mbarrier_init_fence)(void);\n"
@@ -9282,7 +9286,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "\n"
 "#define EMU_PTX ((const attn_emu_ptx *)(const void *)attn_emu)\n"
 "\n"
-"DEV int warp_id(void) { return (int)EMU_PTX->warp_same((u32)(thread_id() / TILE_LANES)); }\n"
+"DEV int warp_id(void) { return (int)EMU_PTX->warp_from((u32)(thread_id() / TILE_LANES), 0); }\n"
 "DEV u32 atomic_next_u32(u64 at) {\n"
 "    return __atomic_fetch_add((u32 *)(unsigned long)at, 1u, __ATOMIC_RELAXED);\n"
 "}\n"
@@ -9328,8 +9332,9 @@ const attn__kernel_file attn__kernel_files[] = {
 "#define ATTN_PTX_SM90_H\n"
 "\n"
 "/* -- Groups ------------------------------------------------------------------------------------ */\n"
-"DEV int group_id(void) { return (int)EMU_PTX->warp_same((u32)(thread_id() / 128)); }\n"
-"DEV u32 warp_same(u32 x) { return EMU_PTX->warp_same(x); }\n"
+"DEV int group_id(void) { return (int)EMU_PTX->warp_from((u32)(thread_id() / 128), 0); }\n"
+"DEV u32 warp_from(u32 x, int lane) { return EMU_PTX->warp_from(x, lane); }\n"
+"DEV u32 warp_same(u32 x) { return warp_from(x, 0); }\n"
 "#define regs_more(n) EMU_PTX->registers(n, 1)\n"
 "#define regs_less(n) EMU_PTX->registers(n, 0)\n"
 "DEV void named_sync(int id, int threads) { EMU_PTX->named_sync(id, threads); }\n"
@@ -9416,6 +9421,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"f486f3ef9da37924d3ffb893064f4ad5997dfed6f548b9aa512293b32d0b0538",
-"11d22cc3ce2bf46eb192806626eed3f42b61ea56a7c2793289aa8dfc71bb0de7",
+"7f7e736c75bcdadc436641b6fc03e2a2cd83aae309da2f94c490e9988cb45d6d",
+"7ccac87d81e83c7808485c11731984ccde922c8ea66aa3428cfcc113d8348ced",
 };

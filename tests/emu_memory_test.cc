@@ -131,6 +131,7 @@ const char *const same_text = R"(
 DEV void same_body(const args *p) {
     const u64 own = 4 * (u64)thread_id();
     store_u32(p->out + own, warp_same(load_u32(p->in + own)));
+    store_u32(p->out + 512 + own, warp_from(load_u32(p->in + own), thread_id() / 32 * 10));
 }
 ATTN_ENTRY(same, same_body, args)
 )";
@@ -366,7 +367,7 @@ TEST_CASE("wait_u32 sees what came before store_release_u32", "[memory]") {
     }
 }
 
-TEST_CASE("warp_same: lane 0's word in all lanes of its warp", "[memory]") {
+TEST_CASE("warp_same, warp_from: a lane's word in all lanes of its warp", "[memory]") {
     NEEDS_CC();
     emu::Chip chip("emu:sm_90a");
     emu::Code code(chip, same_text);
@@ -376,11 +377,13 @@ TEST_CASE("warp_same: lane 0's word in all lanes of its warp", "[memory]") {
             in[i] = 500 - i;
         }
         in[64] = 0xffffffff;
-        const std::vector<uint32_t> out = code.run("same", in, 128, 128);
-        static const uint32_t of_warp[] = {500, 468, 0xffffffff, 404};
+        const std::vector<uint32_t> out = code.run("same", in, 256, 128);
+        static const uint32_t of_warp[] = {500, 468, 0xffffffff, 404}; /* from lane 0 */
+        static const uint32_t from[] = {500, 458, 416, 374};           /* from 10 times the warp */
         for (uint32_t i = 0; i < 128; i++) {
             INFO("thread " << i);
             CHECK(out[i] == of_warp[i / 32]);
+            CHECK(out[128 + i] == from[i / 32]);
         }
     });
 }

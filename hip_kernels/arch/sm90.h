@@ -213,12 +213,15 @@ DEV void ring_boxes(int what, u32 to, u32 barrier, const tensor_map *map, const 
 
 /* -- Messages ---------------------------------------------------------------------------------- */
 
-/* By the first warp that loads, before it arrives: lane g of group g. */
+/* By the first warp that loads: lane g has group g's word. Written by the lane that arrives, so that
+   its arrival is behind the writing. */
 DEV void block_tell(const ring_turn *t, i32 block) {
-    if (lane_id() < GROUPS) {
-        shared_store_u32((u32)(SHARED_BLOCK + 4 * (t->stage * GROUPS + lane_id())), (u32)block);
+    UNROLL for (int g = 0; g < GROUPS; g++) {
+        const u32 word = warp_from((u32)block, g);
+        if (lane_id() == 0) {
+            shared_store_u32((u32)(SHARED_BLOCK + 4 * (t->stage * GROUPS + g)), word);
+        }
     }
-    warp_sync();
 }
 /* Read by the lane that arrives at the end, so that its arrival is behind the reading. */
 DEV i32 block_told(const ring_turn *t, int group) {

@@ -11,8 +11,9 @@
 /* -- Groups ------------------------------------------------------------------------------------ */
 /* The same in all lanes, and the compiler knows it. */
 DEV int group_id(void) { return __shfl_sync(0xffffffffu, (int)(threadIdx.x >> 7), 0); }
-/* Lane 0's x, likewise. */
-DEV u32 warp_same(u32 x) { return __shfl_sync(0xffffffffu, x, 0); }
+/* The x of lane `lane`, the same number in all lanes, likewise; of lane 0. */
+DEV u32 warp_from(u32 x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+DEV u32 warp_same(u32 x) { return warp_from(x, 0); }
 /* Of a group: from here on each thread has n registers, a constant. 9.7.20.5 setmaxnreg */
 #define regs_more(n) ISA_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
 #define regs_less(n) ISA_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))

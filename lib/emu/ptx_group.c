@@ -149,13 +149,26 @@ void attn__ptx_groups_end(const ptx_state *s) {
 
 /* -- What is the same in all lanes ------------------------------------------------------------- */
 
-static void spread(void *const *lane) {
-    for (int i = 1; i < 32; i++) {
-        *(unsigned *)lane[i] = *(const unsigned *)lane[0];
+typedef struct spread {
+    unsigned x, got;
+    int lane;
+} spread;
+
+static void spread_all(void *const *lane) {
+    const int from = ((const spread *)lane[0])->lane;
+    for (int i = 0; i < 32; i++) {
+        spread *const s = lane[i];
+        if (s->lane != from || from < 0 || from >= 32) {
+            attn__emu_fault(attn__emu_warp_first() + i,
+                            "asks for the word of lane %d, its warp's first for that of lane %d",
+                            s->lane, from);
+        }
+        s->got = ((const spread *)lane[from & 31])->x;
     }
 }
 
-unsigned attn__ptx_warp_same(unsigned x) {
-    attn__emu_meet("warp_same", spread, &x);
-    return x;
+unsigned attn__ptx_warp_from(unsigned x, int lane) {
+    spread s = {.x = x, .lane = lane};
+    attn__emu_meet("warp_from", spread_all, &s);
+    return s.got;
 }

@@ -88,7 +88,7 @@ void attn__ptx_mbarrier_say(ptx_mbarrier *b);
 void attn__ptx_named_sync(int id, int threads);
 void attn__ptx_named_arrive(int id, int threads);
 void attn__ptx_registers(int n, int more);
-unsigned attn__ptx_warp_same(unsigned x);
+unsigned attn__ptx_warp_from(unsigned x, int lane);
 void attn__ptx_groups_begin(ptx_state *s);
 void attn__ptx_groups_end(const ptx_state *s);
 

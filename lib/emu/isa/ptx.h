@@ -29,7 +29,7 @@ typedef struct attn_emu_ptx {
     void (*ldmatrix_x4)(unsigned *x, unsigned at), (*ldmatrix_x4_trans)(unsigned *x, unsigned at);
     attn_emu_mma *mma_f16, *mma_bf16, *mma_tf32;
     /* isa/ptx_sm90.h */
-    unsigned (*warp_same)(unsigned x);
+    unsigned (*warp_from)(unsigned x, int lane);
     void (*registers)(int n, int more);
     void (*named_sync)(int id, int threads), (*named_arrive)(int id, int threads);
     void (*proxy_fence)(void), (*mbarrier_init_fence)(void);
@@ -45,7 +45,7 @@ typedef struct attn_emu_ptx {
 
 #define EMU_PTX ((const attn_emu_ptx *)(const void *)attn_emu)
 
-DEV int warp_id(void) { return (int)EMU_PTX->warp_same((u32)(thread_id() / TILE_LANES)); }
+DEV int warp_id(void) { return (int)EMU_PTX->warp_from((u32)(thread_id() / TILE_LANES), 0); }
 DEV u32 atomic_next_u32(u64 at) {
     return __atomic_fetch_add((u32 *)(unsigned long)at, 1u, __ATOMIC_RELAXED);
 }

@@ -7,8 +7,9 @@
 #define ATTN_PTX_SM90_H
 
 /* -- Groups ------------------------------------------------------------------------------------ */
-DEV int group_id(void) { return (int)EMU_PTX->warp_same((u32)(thread_id() / 128)); }
-DEV u32 warp_same(u32 x) { return EMU_PTX->warp_same(x); }
+DEV int group_id(void) { return (int)EMU_PTX->warp_from((u32)(thread_id() / 128), 0); }
+DEV u32 warp_from(u32 x, int lane) { return EMU_PTX->warp_from(x, lane); }
+DEV u32 warp_same(u32 x) { return warp_from(x, 0); }
 #define regs_more(n) EMU_PTX->registers(n, 1)
 #define regs_less(n) EMU_PTX->registers(n, 0)
 DEV void named_sync(int id, int threads) { EMU_PTX->named_sync(id, threads); }
