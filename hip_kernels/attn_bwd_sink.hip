@@ -23,7 +23,7 @@ DEV void attn_bwd_sink_body(const attn_params *p) {
         for (i64 i = lane_id(); i < seq.nq; i += TILE_LANES) {
             const attn_stats t = stats_of(p, b, h, seq.q_row + i);
             const float part = exp2_fast(fma_f32(sink, (float)LOG2_E, -t.lse));
-            const float x = -(part * t.c) - lost, to = sum + x;
+            const float x = -(stats_p(part, t.c) * t.c) - lost, to = sum + x;
             lost = to - to == 0 ? (to - sum) - x : 0; /* of an infinite sum nothing is lost */
             sum = to;
         }

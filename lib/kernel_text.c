@@ -2322,7 +2322,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "        for (i64 i = lane_id(); i < seq.nq; i += TILE_LANES) {\n"
 "            const attn_stats t = stats_of(p, b, h, seq.q_row + i);\n"
 "            const float part = exp2_fast(fma_f32(sink, (float)LOG2_E, -t.lse));\n"
-"            const float x = -(part * t.c) - lost, to = sum + x;\n"
+"            const float x = -(stats_p(part, t.c) * t.c) - lost, to = sum + x;\n"
 "            lost = to - to == 0 ? (to - sum) - x : 0; /* of an infinite sum nothing is lost */\n"
 "            sum = to;\n"
 "        }\n"
@@ -3799,7 +3799,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "    t.p = grad_p(p, stats, SCORE_RAW ? s : x);\n"
 "    t.w = grad_w(p, w, row, k, kept);\n"
 "    t.s = scaled;\n"
-"    t.p = check == 2 && !is_finite(dp - stats->c) && t.p < 0x1p-126f ? 0x1p-126f : t.p;\n"
+"    t.p = check == 2 ? stats_p(t.p, dp - stats->c) : t.p;\n"
 "    t.g = t.rest = t.p * ((kept ? dp * t.w : 0) - stats->c);\n"
 "#if ATTN_HAS_SCORE\n"
 "    t.g *= by_s;\n"
@@ -6188,6 +6188,11 @@ const attn__kernel_file attn__kernel_files[] = {
 "    t.lse = float_of(0x7f800000u);\n"
 "    t.c = 0;\n"
 "    return t;\n"
+"}\n"
+"\n"
+"/* p for the product with x: no p of a pair, nor of a sink, is 0, and infinity times it is infinity. */\n"
+"DEV float stats_p(float p, float x) {\n"
+"    return x - x != 0 && p < 0x1p-126f ? 0x1p-126f : p;\n"
 "}\n"
 "\n"
 "/* Of a step's queries, in shared memory at `to`: of query i, and of i and i + 1 for even i. */\n"
@@ -9421,6 +9426,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"7f7e736c75bcdadc436641b6fc03e2a2cd83aae309da2f94c490e9988cb45d6d",
-"7ccac87d81e83c7808485c11731984ccde922c8ea66aa3428cfcc113d8348ced",
+"414c11465d41e4f868c9bdd3c57e05dd0503a087a796690f86391e9ef01dfa6c",
+"022e9ded3b8084a3ca92d7f6bdc39629dfad09cf98c0b6739456d64bedff9224",
 };

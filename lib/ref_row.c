@@ -125,8 +125,8 @@ static double drop_factor(const attn__problem *p) {
     return 65536.0 / (65536 - p->drop_threshold);
 }
 
-/* e^x of a visible pair, which is never 0: infinity times it is infinity. What is below e^-480 is
-   below all that types hold, beside the row's largest. */
+/* e^x of a visible pair or a sink, which is never 0: infinity times it is infinity. What is below
+   e^-480 is below all that types hold, beside the row's largest. */
 static double weight(double x) {
     return exp(x < -480 ? -480 : x);
 }
@@ -239,7 +239,7 @@ void attn__ref_backward_row(attn__ref_work *w, int64_t row) {
         }
     }
     if (sink > -INFINITY || isnan(sink)) {
-        w->dsink[w->h] += exp(sink - lse) * rest;
+        w->dsink[w->h] += weight(sink - lse) * rest;
     }
     attn__ref_store(&p->dq, seq->qb, w->h, at, w->dq);
 }

@@ -122,7 +122,7 @@ static int64_t score_row(run *r, int64_t b, int64_t h, int64_t i) {
     return bad ? -1 : visible;
 }
 
-/* e^x of a visible pair. In double it is never 0, so that infinity times it is infinity. */
+/* e^x of a visible pair or of a sink. In double it is never 0, so that infinity times it is infinity. */
 static double power(const run *r, double x) {
     return rounded(r, exp(r->f32 ? rounded(r, x) : x < -480 ? -480 : x));
 }
@@ -248,7 +248,7 @@ static void backward_row(run *r, int64_t b, int64_t h, int64_t i, double sink, d
     }
     if (out->value[PLAIN_DSINK] && sink > -INFINITY) {
         double *const dsink = &out->value[PLAIN_DSINK][h];
-        const double part = rounded(r, exp(rounded(r, sink - lse)));
+        const double part = power(r, rounded(r, sink - lse));
         *dsink = rounded(r, *dsink + rounded(r, part * rounded(r, x.dlse - x.delta)));
         out->sum[PLAIN_DSINK][h] += finite(part * (fabs(x.dlse) + x.delta_sum));
     }

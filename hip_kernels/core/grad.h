@@ -55,7 +55,7 @@ DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row
     t.p = grad_p(p, stats, SCORE_RAW ? s : x);
     t.w = grad_w(p, w, row, k, kept);
     t.s = scaled;
-    t.p = check == 2 && !is_finite(dp - stats->c) && t.p < 0x1p-126f ? 0x1p-126f : t.p;
+    t.p = check == 2 ? stats_p(t.p, dp - stats->c) : t.p;
     t.g = t.rest = t.p * ((kept ? dp * t.w : 0) - stats->c);
 #if ATTN_HAS_SCORE
     t.g *= by_s;

@@ -34,6 +34,11 @@ DEV attn_stats stats_nothing(void) {
     return t;
 }
 
+/* p for the product with x: no p of a pair, nor of a sink, is 0, and infinity times it is infinity. */
+DEV float stats_p(float p, float x) {
+    return x - x != 0 && p < 0x1p-126f ? 0x1p-126f : p;
+}
+
 /* Of a step's queries, in shared memory at `to`: of query i, and of i and i + 1 for even i. */
 DEV void stats_share(u32 to, int i, const attn_stats *t) {
     shared_store_u32(to + (u32)i * 8, bits_of(t->lse));

@@ -41,6 +41,10 @@ const listed suite_list[] = {
                              "seed=5"},
     {"dsink-infinite", "dir=bwd sink=1 H=2 NQ=200 NK=20 D=8 plant=inf where=dout seed=3"},
     /* p is below all numbers of f32, and what multiplies it is infinite. */
+    {"dsink-infinite-far", "dir=bwd sink=1 H=2 NQ=200 NK=20 D=8 variant=\"s + 200\" plant=inf "
+                           "where=dout seed=3"},
+    {"dsink-infinite-farther", "dir=bwd sink=1 H=2 NQ=200 NK=20 D=8 variant=\"s + 900\" "
+                               "plant=inf where=dout seed=3"},
     {"infinite-dout-far-keys", "dir=bwd HK=1 NQ=1025 NK=15 D=32 seed=606337 qused=1714 dlse=1 "
                                "variant=\"@alibi 10\" sink=1 grads=1 h0=1 i0=37 k0=1 tb=2 th=3 "
                                "tq=1081 tk=50 plant=inf where=dout"},
