@@ -1727,8 +1727,8 @@ const attn__kernel_file attn__kernel_files[] = {
 "\n"
 "/* -- Messages ---------------------------------------------------------------------------------- */\n"
 "\n"
-"/* By the first warp that loads: lane g has group g's word. Written by the lane that arrives, so that\n"
-"   its arrival is behind the writing. */\n"
+"/* By the first warp that loads: lane g has group g's word. Written by the lane that arrives, so\n"
+"   that its arrival is behind the writing. */\n"
 "DEV void block_tell(const ring_turn *t, i32 block) {\n"
 "    UNROLL for (int g = 0; g < GROUPS; g++) {\n"
 "        const u32 word = warp_from((u32)block, g);\n"
@@ -6190,7 +6190,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "    return t;\n"
 "}\n"
 "\n"
-"/* p for the product with x: no p of a pair, nor of a sink, is 0, and infinity times it is infinity. */\n"
+"/* p for the product with x: no p of a pair, nor of a sink, is 0; infinity times it is infinity. */\n"
 "DEV float stats_p(float p, float x) {\n"
 "    return x - x != 0 && p < 0x1p-126f ? 0x1p-126f : p;\n"
 "}\n"
@@ -9426,6 +9426,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"414c11465d41e4f868c9bdd3c57e05dd0503a087a796690f86391e9ef01dfa6c",
-"022e9ded3b8084a3ca92d7f6bdc39629dfad09cf98c0b6739456d64bedff9224",
+"13fee178295a6f3c4d7450fad3703d7d92fd4c415bf1395a02f7ff833d4b9fa6",
+"4edc771ea4073f8e61730292fae304d99bcc61e560bd457a8d6ec5cd145492bc",
 };

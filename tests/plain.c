@@ -122,7 +122,8 @@ static int64_t score_row(run *r, int64_t b, int64_t h, int64_t i) {
     return bad ? -1 : visible;
 }
 
-/* e^x of a visible pair or of a sink. In double it is never 0, so that infinity times it is infinity. */
+/* e^x of a visible pair or of a sink. In double it is never 0, so that infinity times it is
+   infinity. */
 static double power(const run *r, double x) {
     return rounded(r, exp(r->f32 ? rounded(r, x) : x < -480 ? -480 : x));
 }

@@ -213,8 +213,8 @@ DEV void ring_boxes(int what, u32 to, u32 barrier, const tensor_map *map, const 
 
 /* -- Messages ---------------------------------------------------------------------------------- */
 
-/* By the first warp that loads: lane g has group g's word. Written by the lane that arrives, so that
-   its arrival is behind the writing. */
+/* By the first warp that loads: lane g has group g's word. Written by the lane that arrives, so
+   that its arrival is behind the writing. */
 DEV void block_tell(const ring_turn *t, i32 block) {
     UNROLL for (int g = 0; g < GROUPS; g++) {
         const u32 word = warp_from((u32)block, g);

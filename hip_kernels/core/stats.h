@@ -34,7 +34,7 @@ DEV attn_stats stats_nothing(void) {
     return t;
 }
 
-/* p for the product with x: no p of a pair, nor of a sink, is 0, and infinity times it is infinity. */
+/* p for the product with x: no p of a pair, nor of a sink, is 0; infinity times it is infinity. */
 DEV float stats_p(float p, float x) {
     return x - x != 0 && p < 0x1p-126f ? 0x1p-126f : p;
 }
