@@ -516,6 +516,21 @@ TEST_CASE("copies use the stream that is given and wait where the host is a side
     CHECK(std::string(cuda().log()) == "push\ncuMemcpyDtoD 256 stream 0x77\npop\n");
 }
 
+TEST_CASE("memory is set to 0 in the order of the stream that is given") {
+    cuda();
+    const Own own(0);
+    device on("cuda:0");
+    array far(on.d, ATTN_F32, {64}, {1}, 0, 64);
+    const std::vector<char> before = far.all(on.d, 256), zeros(256, 0);
+    void *stream = nullptr; // stream NULL, which these copies use, does not wait for it
+    REQUIRE(Own::entry<int(void **, unsigned)>("cuStreamCreate")(&stream, 1) == 0);
+    REQUIRE(on.d->driver->zero(on.d->chip, far.memory, 256, stream) == ATTN_OK);
+    CHECK(bool(far.all(on.d, 256) == before));
+    REQUIRE(attn_stream_sync(on.d, stream) == ATTN_OK);
+    CHECK(bool(far.all(on.d, 256) == zeros));
+    attn_stream_release(on.d, stream);
+}
+
 TEST_CASE("random numbers, merges and masks have the host's bits") {
     device on("cuda:0"), host("cpu");
     for (const layout &a : layouts()) {

@@ -168,15 +168,8 @@ API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *str
 }
 
 API int cuMemsetD32Async(uint64_t to, unsigned value, size_t words, void *stream) {
-    int code = needs_device(note("cuMemsetD32", " %zu stream %p", words, stream));
-    pthread_mutex_lock(&chip_lock);
-    char *const at = within(to, words * 4);
-    code = code ? code : at ? 0 : INVALID;
-    for (size_t i = 0; code == 0 && i < words; i++) {
-        memcpy(at + 4 * i, &value, 4);
-    }
-    pthread_mutex_unlock(&chip_lock);
-    return code;
+    return call_fill(note("cuMemsetD32", " %zu stream %p", words, stream), to, value, words,
+                     stream);
 }
 
 typedef struct side {

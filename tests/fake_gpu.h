@@ -8,7 +8,7 @@
                   must lie within one live block
        contexts   what needs the device must find it current; a stream, a mark, code are of the
                   context in which they were made, and refused in another one
-       order      kernels and copies within the device happen as late as is allowed: when a stream
+       order      kernels, copies and fills within the device happen as late as is allowed: when a stream
                   or the device is waited for, or the host takes part in a copy. Streams take turns
                   then, the youngest first. Stream NULL and every other one wait for each other,
                   but not those made with the flag 1
@@ -223,11 +223,12 @@ static int n_functions;
 
 typedef struct work {
     uint64_t stream;          /* its own number: 0 for NULL, never used again */
-    const function *function; /* NULL: a copy */
+    const function *function; /* NULL: a copy, or without `from` a fill */
     uint64_t mark, awaits;    /* or not 0: a record's own number; that of one to come first */
     unsigned blocks, threads, shared;
     _Alignas(64) unsigned char params[PARAMS];
     uint64_t to, from;
+    uint32_t value; /* of each word, of a fill */
     size_t bytes;
 } work;
 static work queue[MOST_QUEUED];
@@ -243,11 +244,19 @@ static int run_copy(const work *w) {
     return to && from ? 0 : ILLEGAL_ADDRESS;
 }
 
+static int run_fill(const work *w) {
+    char *const to = within(w->to, w->bytes);
+    for (size_t i = 0; to && i < w->bytes; i += 4) {
+        memcpy(to + i, &w->value, 4);
+    }
+    return to ? 0 : ILLEGAL_ADDRESS;
+}
+
 static int run_one(const work *w) {
     if (w->mark || w->awaits) {
         return 0;
     } else if (!w->function) {
-        return run_copy(w);
+        return w->from ? run_copy(w) : run_fill(w);
     }
     if (!emulator) {
         return 0;
@@ -472,6 +481,16 @@ static int call_within_rows(int code, uint64_t to, size_t to_pitch, uint64_t fro
                         .from = from + row * from_pitch};
         code = within(w.to, bytes) && within(w.from, bytes) ? enqueue(&w) : INVALID;
     }
+    pthread_mutex_unlock(&chip_lock);
+    return code;
+}
+
+static int call_fill(int code, uint64_t to, uint32_t value, size_t words, void *stream) {
+    work w = {.to = to, .value = value, .bytes = 4 * words};
+    code = needs_device(code);
+    pthread_mutex_lock(&chip_lock);
+    code = code ? code : number_of(stream, &w.stream);
+    code = code ? code : within(to, w.bytes) ? enqueue(&w) : INVALID;
     pthread_mutex_unlock(&chip_lock);
     return code;
 }
