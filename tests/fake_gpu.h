@@ -8,10 +8,10 @@
                   must lie within one live block
        contexts   what needs the device must find it current; a stream, a mark, code are of the
                   context in which they were made, and refused in another one
-       order      kernels, copies and fills within the device happen as late as is allowed: when a stream
-                  or the device is waited for, or the host takes part in a copy. Streams take turns
-                  then, the youngest first. Stream NULL and every other one wait for each other,
-                  but not those made with the flag 1
+       order      kernels, copies and fills within the device happen as late as is allowed: when
+                  a stream or the device is waited for, or the host takes part in a copy. Streams
+                  take turns then, the youngest first. Stream NULL and every other one wait for
+                  each other, but not those made with the flag 1
        streams    a destroyed one is refused, its work still comes, late; the next new stream gets
                   its handle
        marks      one is that of the last record

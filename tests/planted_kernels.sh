@@ -95,31 +95,47 @@ producer=(
 )
 set=cases # the list that is judged by
 
-# judge PROGRAM DEVICE: 0 if all cases pass; otherwise what was seen is in $work/out.
-judge() {
-    local text
-    local -n list=$set
-    for text in "${list[@]}"; do
-        timeout 120 "$1" --device "$2" --case "$text" >"$work/out" 2>&1 || return 1
-    done
+# passes PROGRAM DEVICE CASE: otherwise what was seen is in $work/out.
+passes() {
+    timeout 120 "$1" --device "$2" --case "$3" >"$work/out" 2>&1
 }
 
 suite "$work/right" || exit 2
-declare -A passes # of a list and a device: no case fails where there is no fault
-demand_right() { # demand_right DEVICE
-    [ -z "${passes[$set $1]:-}" ] || return 0
-    if ! judge "$work/right" "$1"; then
+declare -A sound # of a device and a case: it passes where there is no fault
+demand_right() { # demand_right DEVICE CASE
+    [ -z "${sound[$1 $2]:-}" ] || return 0
+    if ! passes "$work/right" "$1" "$2"; then
         echo "without a fault $1 fails:"
         tail -n 5 "$work/out"
         exit 1
     fi
-    passes[$set $1]=1
+    sound[$1 $2]=1
+}
+
+# judge DEVICE FIRST: 0 if a case sees the fault, case FIRST or another; what it saw is in $seen.
+judge() {
+    local -n list=$set
+    local n
+    for n in "$2" $(seq "${#list[@]}"); do
+        if ! passes "$work/faulty" "$1" "${list[n - 1]}"; then
+            seen=$(grep -m 1 FAILED "$work/out" | cut -c 1-200)
+            seen=${seen:-no end, a crash}
+            ! grep -q 'could not compile' "$work/out" || return 1
+            [ "$n" = "$2" ] || seen="by case $n, not $2: $seen"
+            demand_right "$1" "${list[n - 1]}"
+            return 0
+        fi
+    done
+    seen=''
+    return 1
 }
 
 caught=0
 missed=0
-plant() { # plant NAME FILE SCRIPT [DEVICE...]
-    local name=$1 right=$work/right_kernels/$2 file=$work/tree/hip_kernels/$2 script=$3 device
+plant() { # plant NAME[@FIRST] FILE SCRIPT [DEVICE...]: case FIRST of the list is tried first
+    local name=${1%@*} first=${1##*@} right=$work/right_kernels/$2 file=$work/tree/hip_kernels/$2
+    local script=$3 device seen
+    [ "$first" != "$1" ] || first=1
     shift 3
     case "$only" in
     "  " | *" $name "*) ;;
@@ -135,13 +151,12 @@ plant() { # plant NAME FILE SCRIPT [DEVICE...]
     cp "$right" "$file"
     # shellcheck disable=SC2048
     for device in ${*:-$devices}; do
-        demand_right "$device"
-        if judge "$work/faulty" "$device" || grep -q 'could not compile' "$work/out"; then
-            echo "MISSED $name on $device: $(grep -m 1 'could not compile' "$work/out")"
-            missed=$((missed + 1))
-        else
-            echo "caught $name on $device: $(grep -m 1 FAILED "$work/out" | cut -c 1-200)"
+        if judge "$device" "$first"; then
+            echo "caught $name on $device: $seen"
             caught=$((caught + 1))
+        else
+            echo "MISSED $name on $device: $seen"
+            missed=$((missed + 1))
         fi
     done
 }
@@ -151,47 +166,50 @@ plant barrier-a sched/multistage.h 's/ring_sync(); \/\* A \*\///'
 plant barrier-b sched/multistage.h 's/ring_sync(); \/\* B \*\///'
 plant wait-too-few sched/multistage.h 's/FLYING = 2 \* ATTN_STAGES - 2/FLYING = 2 * ATTN_STAGES/' \
     emu:sm_80
-plant v-of-next-stage sched/multistage.h 's/&pp, RING_V, stage)/\&pp, RING_V, before)/' \
+plant v-of-next-stage@3 sched/multistage.h 's/&pp, RING_V, stage)/\&pp, RING_V, before)/' \
     emu:sm_80
-plant k-of-wrong-stage sched/multistage.h \
+plant k-of-wrong-stage@3 sched/multistage.h \
     's/ring_load(&hold_k, RING_K, stage,/ring_load(\&hold_k, RING_K, before,/' emu:sm_80
 plant k-block-twice sched/multistage.h \
     's/block_row(block\[STAGES\], &next)/block_row(block[0], \&next)/'
-plant sums-of-a-step-lost sched/multistage.h 's/^        soft_park(t);//' emu:sm_80
+plant sums-of-a-step-lost@2 sched/multistage.h 's/^        soft_park(t);//' emu:sm_80
 plant item-untold attn_fwd.hip 's/item_put(&w);//' emu:sm_80
-plant v-where-k-is sched/multistage.h 's/what == RING_V ? 8 : 0/0/' emu:sm_80
+plant v-where-k-is@2 sched/multistage.h 's/what == RING_V ? 8 : 0/0/' emu:sm_80
 plant mask-of-first-block-only core/weights.h \
     's/raw, check, s);/raw, k0 == 0, s);/'
-plant dropout-of-other-keys core/weights.h \
+plant dropout-of-other-keys@4 core/weights.h \
     's/dropout_seed(p), k0, s)/dropout_seed(p), k0 + 2, s)/'
 
 # Of softmax and what is around it.
-plant dropped-rescale core/softmax.h \
+plant dropped-rescale@8 core/softmax.h \
     's/o->x\[r\]\[c\] \*= f->by\[r\]/o->x[r][c] *= f->by[r] > 0 ? 1 : 0/'
-plant sum-not-rescaled core/softmax.h 's/t->l\[r\] \*= f->by\[r\];//'
-plant near-unasked core/score.h 's/near &= (part\[0\].*/near \&= scale * scale <= reach * reach;/'
-plant near-distance core/score.h \
+plant sum-not-rescaled@6 core/softmax.h 's/t->l\[r\] \*= f->by\[r\];//'
+plant near-unasked@13 core/score.h \
+    's/near &= (part\[0\].*/near \&= scale * scale <= reach * reach;/'
+plant near-distance@12 core/score.h \
     's/from_first + (float)(down - right)/from_first + (float)(down + right)/'
-plant vote-of-one-row core/softmax.h 's/moved |= move;/moved = move;/' emu:sm_80
-plant trouble-overlooked core/epilogue.h \
+plant vote-of-one-row@20 core/softmax.h 's/moved |= move;/moved = move;/' emu:sm_80
+plant trouble-overlooked@7 core/epilogue.h \
     's/wild |= (u32)(w->row0/wild |= (u32)(w->row0 > 0 \&\& w->row0/'
-plant last-column-lost core/epilogue.h 's/if (tile_out(c) < cols) {/if (tile_out(c) + 1 < cols) {/'
+plant last-column-lost@2 core/epilogue.h \
+    's/if (tile_out(c) < cols) {/if (tile_out(c) + 1 < cols) {/'
 plant last-row-lost core/epilogue.h 's/< w->rows \&\& !(wild/< w->rows - 1 \&\& !(wild/'
 plant range-cut core/range.h 's/(w->k_end + ATTN_BN - 1) \/ ATTN_BN/w->k_end \/ ATTN_BN/'
-plant full-past-the-end core/range.h 's/past <= w->k_end ? 2 : 1/past <= w->k_end + 1 ? 2 : 1/'
+plant full-past-the-end@3 core/range.h 's/past <= w->k_end ? 2 : 1/past <= w->k_end + 1 ? 2 : 1/'
 plant second-ballot core/range.h 's/warp_ballot(class_ == 2)/warp_ballot(class_ >= 1)/'
-plant heads-swapped core/work.h 's/: (i32)quotient(head, p->group, p->per_group);/: head % p->HK;/'
-plant philox-round core/dropout.h 's/round < 7/round < 6/'
-plant unit-not-moved core/softmax.h 's/f->moved |= unit != .*//'
-plant first-v-scale core/score.h 's/p->v_scale_group, k);/p->v_scale_group, 0);/'
-plant range-of-half-a-warp core/range.h 's/it->base += TILE_LANES/it->base += 32/' emu:gfx942
-plant range-of-two-warps core/range.h 's/it->base += TILE_LANES/it->base += 2 * TILE_LANES/'
-plant range-too-narrow core/range.h 's/first_bit(seen) + 1 : 0/first_bit(seen) : 0/' emu:gfx942
-plant offset-of-32-bits core/work.h 's/t->data + (u64)(b/t->data + (u32)(b/'
-plant class-without-last-key core/range.h \
+plant heads-swapped@2 core/work.h \
+    's/: (i32)quotient(head, p->group, p->per_group);/: head % p->HK;/'
+plant philox-round@4 core/dropout.h 's/round < 7/round < 6/'
+plant unit-not-moved@14 core/softmax.h 's/f->moved |= unit != .*//'
+plant first-v-scale@14 core/score.h 's/p->v_scale_group, k);/p->v_scale_group, 0);/'
+plant range-of-half-a-warp@15 core/range.h 's/it->base += TILE_LANES/it->base += 32/' emu:gfx942
+plant range-of-two-warps@11 core/range.h 's/it->base += TILE_LANES/it->base += 2 * TILE_LANES/'
+plant range-too-narrow@16 core/range.h 's/first_bit(seen) + 1 : 0/first_bit(seen) : 0/' emu:gfx942
+plant offset-of-32-bits@17 core/work.h 's/t->data + (u64)(b/t->data + (u32)(b/'
+plant class-without-last-key@19 core/range.h \
     's/box.k1 = (i32)p->k0 + k1;/box.k1 = (i32)p->k0 + k1 - 1;/'
-plant class-of-one-head core/range.h 's/w->h + p->pack - 1/w->h/'
-plant sink-of-head-0 attn_combine.hip 's/sink_of(p, h)/sink_of(p, 0)/'
+plant class-of-one-head@21 core/range.h 's/w->h + p->pack - 1/w->h/'
+plant sink-of-head-0@21 attn_combine.hip 's/sink_of(p, h)/sink_of(p, 0)/'
 
 # Of a chip's fragments. Rows past the end that are not zeroed are masked, and NaN in them is
 # what the careful loop undoes: no result shows them, and they are no fault here.
@@ -200,19 +218,19 @@ plant row-swapped arch/sm.h 's/TILE_DOWN(r) + lane_id() \/ 4/TILE_DOWN(r ^ 1) + 
     emu:sm_80
 plant row-max-of-two-lanes arch/sm.h 's/return max_nan(x, lane_xor(x, 2))/return x/' emu:sm_80
 plant no-commit arch/sm80.h 's/^    cp_async_commit();//' emu:sm_80
-plant no-wait arch/sm80.h 's/case 2: cp_async_wait(2)/case 2: cp_async_wait(6)/' emu:sm_80
-plant chunk-past-the-row arch/sm.h 's/n < 0 ? 0 : n > CHUNK/n < -CHUNK ? 0 : n > -1000/' emu:sm_80
+plant no-wait@3 arch/sm80.h 's/case 2: cp_async_wait(2)/case 2: cp_async_wait(6)/' emu:sm_80
+plant chunk-past-the-row@5 arch/sm.h 's/n < 0 ? 0 : n > CHUNK/n < -CHUNK ? 0 : n > -1000/' emu:sm_80
 plant swizzle-of-readers arch/sm80.h 's/chunks % 8 == 0 ? 8 : 4/4/' emu:sm_80
 plant stage-size arch/sm80.h \
     's/STAGE_K = ATTN_BN \* CHUNKS_K \* 16/STAGE_K = ATTN_BN * CHUNKS_K * 8/' \
     emu:sm_80
 plant not-transposed arch/sm80_16.h 's/ldmatrix_x4_trans(b/ldmatrix_x4(b/' emu:sm_80
 plant halves-swapped arch/sm80_16.h 's/PACK_TWO(x\[0\], x\[1\])/PACK_TWO(x[1], x[0])/' emu:sm_80
-plant third-product-lost arch/sm80_f32.h 's/mma_16x8x8_tf32(.*a->low, h0, h1);//' emu:sm_80
-plant low-rounded arch/sm80_f32.h 's/return bits_of(x - float_of(high_of(x)))/return 0/' emu:sm_80
+plant third-product-lost@3 arch/sm80_f32.h 's/mma_16x8x8_tf32(.*a->low, h0, h1);//' emu:sm_80
+plant low-rounded@3 arch/sm80_f32.h 's/return bits_of(x - float_of(high_of(x)))/return 0/' emu:sm_80
 plant row-sum-of-one-lane arch/gfx9.h 's/return x + lane_xor(x, 32)/return x/' emu:gfx942
 plant swizzle-of-readers-gfx9 arch/gfx9.h 's/chunks % 8 == 0 ? 4 : 2, row/2, row/' emu:gfx942
-plant subnormals-flushed arch/gfx90a.h 's/TILE_P_SCALE .*/TILE_P_SCALE 1.0f/' emu:gfx90a
+plant subnormals-flushed@11 arch/gfx90a.h 's/TILE_P_SCALE .*/TILE_P_SCALE 1.0f/' emu:gfx90a
 
 # Of backward.
 set=backward
@@ -220,31 +238,31 @@ plant back-barrier sched/backward.h 's/ring_sync(); \/\* A \*\///'
 plant back-barrier-b sched/backward.h 's/ring_sync(); \/\* B \*\///' emu:gfx942
 plant back-place sched/backward.h 's/next = AHEAD % STAGES/next = 0/' emu:sm_80
 plant back-one-head sched/backward.h 's/block_number(s.block) \/ steps/0/'
-plant back-steps-of-heads core/range.h 's/i0 = n % steps \* ATTN_BN/i0 = n \/ steps * ATTN_BN/'
+plant back-steps-of-heads@8 core/range.h 's/i0 = n % steps \* ATTN_BN/i0 = n \/ steps * ATTN_BN/'
 plant back-no-delta core/grad.h 's/ - stats->c)/)/'
-plant back-no-derivative core/grad.h 's/t.g \*= by_s;//'
-plant back-dropped-counts core/grad.h 's/there && t.w != 0 ? t.p \* t.w : 0/there ? t.p : 0/'
-plant back-dropout-shard core/dropout.h 's/kept >> e & 1 ? \*x/kept >> (e ^ 1) \& 1 ? *x/'
-plant back-other-draw core/dropout.h \
+plant back-no-derivative@3 core/grad.h 's/t.g \*= by_s;//'
+plant back-dropped-counts@2 core/grad.h 's/there && t.w != 0 ? t.p \* t.w : 0/there ? t.p : 0/'
+plant back-dropout-shard@2 core/dropout.h 's/kept >> e & 1 ? \*x/kept >> (e ^ 1) \& 1 ? *x/'
+plant back-other-draw@2 core/dropout.h \
     's/(u32)dropout_keeps(p, &draw, k) << r/(u32)dropout_keeps(p, \&draw, k + 1) << r/'
-plant back-row-of-sequence core/grad.h 's/ h, w->seq.q_row + i)/ h, i)/'
-plant back-dlse-added attn_bwd_rows.hip 's/c -= t->dlse/c += t->dlse/'
-plant back-nan-overlooked core/grad_out.h 's/not_finite != 0.0f) << r/not_finite > 1e9f) << r/'
-plant back-nan-spreads core/careful_grad.h 's/if (!g.seen || /if (/'
+plant back-row-of-sequence@3 core/grad.h 's/ h, w->seq.q_row + i)/ h, i)/'
+plant back-dlse-added@2 attn_bwd_rows.hip 's/c -= t->dlse/c += t->dlse/'
+plant back-nan-overlooked@4 core/grad_out.h 's/not_finite != 0.0f) << r/not_finite > 1e9f) << r/'
+plant back-nan-spreads@4 core/careful_grad.h 's/if (!g.seen || /if (/'
 plant back-rows-turned arch/gfx9_ring.h \
     's/chunk_at(quad \* 4 + e, col/chunk_at(quad * 4 + (e ^ 1), col/' emu:gfx942
-plant back-even-sum core/grad.h 's/t->sum\[i\] = warp_sum(t->sum\[i\]);//'
-plant back-left core/grad.h 's/~(grad_pairs)0 >>/(grad_pairs)0 >>/'
-plant back-exponent core/exact.h 's/ << from % 8;/ << from % 4;/'
+plant back-even-sum@6 core/grad.h 's/t->sum\[i\] = warp_sum(t->sum\[i\]);//'
+plant back-left@7 core/grad.h 's/~(grad_pairs)0 >>/(grad_pairs)0 >>/'
+plant back-exponent@6 core/exact.h 's/ << from % 8;/ << from % 4;/'
 plant fused-barrier sched/backward.h 's/ring_sync(); \/\* C \*\///' emu:sm_80 emu:sm_90a
-plant fused-sums-of-heads sched/backward.h 's/step\[0\].h != w->h/0/' emu:sm_80
+plant fused-sums-of-heads@6 sched/backward.h 's/step\[0\].h != w->h/0/' emu:sm_80
 plant fused-not-cleared attn_bwd_rows.hip 's/zero = {{0,/zero = {{1065353216,/' emu:sm_80
-plant fused-sequence core/dq.h 's/w->seq.q_row \/ ATTN_BN + n/n/' emu:sm_80
+plant fused-sequence@3 core/dq.h 's/w->seq.q_row \/ ATTN_BN + n/n/' emu:sm_80
 plant fused-other-columns arch/sm80_16.h 's/const int n = pass \* DQ_N + c \/ 4/&+ 1/' emu:sm_80
-plant fused-nan-overlooked attn_bwd_dq.hip 's/zero != 0.0f/zero > 1e9f/' emu:sm_80
-plant fused-asked-apart attn_bwd_dq.hip 's/mark_at(warp, dq_row/mark_at(warp_id(), dq_row/' \
+plant fused-nan-overlooked@5 attn_bwd_dq.hip 's/zero != 0.0f/zero > 1e9f/' emu:sm_80
+plant fused-asked-apart@4 attn_bwd_dq.hip 's/mark_at(warp, dq_row/mark_at(warp_id(), dq_row/' \
     emu:sm_80 emu:sm_90a
-plant order-not-passed core/order.h 's/ATTN_BM + 1));/ATTN_BM));/' emu:sm_80 emu:sm_90a
+plant order-not-passed@8 core/order.h 's/ATTN_BM + 1));/ATTN_BM));/' emu:sm_80 emu:sm_90a
 plant order-of-all core/order.h 's/if (is_before) {/if (own > 0) {/' emu:sm_90a
 plant groups-proxy arch/sm80.h 's/^    proxy_fence();//' emu:sm_90a
 plant groups-fence arch/sm90_grad.h 's/wgmma_fence();//' emu:sm_90a

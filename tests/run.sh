@@ -20,7 +20,7 @@ cd "$(dirname "$0")/.." || exit 1
 passed=0
 failed=0
 skipped=0
-declare -A running
+programs=()
 mkdir -p build/logs
 rm -f build/logs/*
 
@@ -44,25 +44,29 @@ count() {
     grep -aE '^skipped: |# skip' "$3" | sed 's/^/    /'
 }
 
-# program NAME COMMAND...: half an hour at most. begin and end: the same, beside others.
+# program NAME COMMAND...: begins it, half an hour at most, as soon as a core is free; finish: waits
+# for all of them and counts, in the order in which they began.
 program() {
-    begin "$@"
-    end "$1"
-}
-begin() {
-    local name=$1 log=build/logs/${1//[\/ ]/-} start=$SECONDS
+    local name=$1 log=build/logs/${1//[\/ ]/-}
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
+        wait -n
+    done
+    local start=$SECONDS
     shift
     {
         timeout 1800 "$@" > "$log.log" 2>&1 < /dev/null
         echo "$? $((SECONDS - start))" > "$log.status"
     } &
-    running[$name]=$!
+    programs+=("$name")
 }
-end() {
-    local log=build/logs/${1//[\/ ]/-} status seconds
-    wait "${running[$1]}"
-    read -r status seconds < "$log.status"
-    count "$1" "$status" "$log.log" "$seconds"
+finish() {
+    local name log status seconds
+    wait
+    for name in "${programs[@]}"; do
+        log=build/logs/${name//[\/ ]/-}
+        read -r status seconds < "$log.status"
+        count "$name" "$status" "$log.log" "$seconds"
+    done
 }
 
 # bazel_test NAME OPTION...: every test target of the tree.
@@ -106,17 +110,17 @@ echo "set-up: $SECONDS s"
 bazel_test bazel //...
 bazel_test asan --config=asan --test_tag_filters=-no_asan //...
 tools/build.sh > build/logs/build.log 2>&1
-# Of these each takes one core, and the first as long as the others together.
-begin planted-kernels env DEVICES=emu:sm_80 tests/planted_kernels.sh
+# Of these each takes one core; the longest come first.
+program planted-kernels env DEVICES=emu:sm_80 tests/planted_kernels.sh
 program planted tests/planted.sh
 program house tests/house.sh
 program lint tools/lint.sh
 program kernels "${LUAJIT:-luajit}" tools/kernels.lua
-end planted-kernels
 program quickstart examples/quickstart.sh
 for example in examples/*.lua; do
     program "$example" env "LUA_PATH=lua/?.lua;;" "${LUAJIT:-luajit}" "$example"
 done
+finish
 
 echo "logs: build/logs, time: $SECONDS s"
 line="$passed passed, $failed failed"
