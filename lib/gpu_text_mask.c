@@ -7,10 +7,13 @@
 
        #define ATTN_MASK_FIRST 1     some of them bound k from below
        #define ATTN_MASK_REST 1      there is a rest
+       #define ATTN_MASK_COLUMN 1    of it, a part is the same for all rows of a column
        DEV void attn_mask_ends(...)  {... *last = least(*last, q); *first = most(*first, q - 1023);}
-       DEV int attn_mask_rest(...)   {... return ids[b][q] == ids[b][k]; }
+       DEV u32 attn_mask_column(...) {... return ids[b][k]; }
+       DEV int attn_mask_rest(..., u32 column)   {... return ids[b][q] == column; }
 
-   So a pair costs comparisons of its column, a constant, with a row's ends. */
+   So a pair costs comparisons of its column, a constant, with a row's ends, and what is read of a
+   column is read once for all rows of a warp. */
 #include "gpu_text_int.h"
 
 #include <stdlib.h>
@@ -21,21 +24,26 @@ enum { MOST_TERMS = 32, NOT_LINEAR = 99 };
 typedef struct mask_text {
     attn__text *t;
     const attn_graph *g;
-    uint8_t *of_k; /* of each node: it depends on k or s */
+    uint8_t *of_k;   /* of each node: it depends on k or s */
+    uint8_t *of_row; /* on q, i, h or s */
     int32_t end[MOST_TERMS], rest[MOST_TERMS];
     int n_end, n_rest;
+    int column; /* the node that is attn_mask_column, -1: none */
 } mask_text;
 
 static const attn__node *node_of(const mask_text *c, int at) {
     return &c->g->node[at];
 }
 
-static void find_of_k(const mask_text *c, int root) {
+static void find_leaves(const mask_text *c, int root) {
     for (int i = 0; i <= root; i++) {
         const attn__node *const node = node_of(c, i);
-        c->of_k[i] = node->op == OP_leaf && (node->sym == LEAF_k || node->sym == LEAF_s);
+        const int leaf = node->op == OP_leaf ? (int)node->sym : -1;
+        c->of_k[i] = leaf == LEAF_k || leaf == LEAF_s;
+        c->of_row[i] = leaf == LEAF_q || leaf == LEAF_i || leaf == LEAF_h || leaf == LEAF_s;
         for (int j = 0; attn__has_args(node) && j < node->n; j++) {
             c->of_k[i] |= c->of_k[node->u.arg[j]];
+            c->of_row[i] |= c->of_row[node->u.arg[j]];
         }
     }
 }
@@ -131,16 +139,69 @@ static void put_ends(const mask_text *c, const int32_t *word, int root, uint8_t 
     put(c->t, "}\n#define ATTN_MASK_FIRST %d\n", first);
 }
 
-static void put_rest(const mask_text *c, const int32_t *word, int root, uint8_t *need) {
+/* -- The part of the rest that a column's rows share -------------------------------------------- */
+
+/* The load by k and by what all rows of a block have in common; -1: there are none or several. */
+static int column_of(const mask_text *c, int root, const uint8_t *need) {
+    int found = -1;
+    for (int i = 0; i <= root; i++) {
+        if (need[i] && node_of(c, i)->op == OP_load && c->of_k[i] && !c->of_row[i]) {
+            found = found == -1 ? i : -2;
+        }
+    }
+    return found < 0 ? -1 : found;
+}
+
+static void put_column(const mask_text *c, const int32_t *word, uint8_t *need) {
+    put(c->t, "#define ATTN_MASK_COLUMN %d\n", c->column >= 0);
+    put(c->t, "DEV u32 attn_mask_column(const attn_params *p, const attn_pair *at) {\n"
+              "    (void)p, (void)at;\n");
+    if (c->column < 0) {
+        put(c->t, "    return 0;\n}\n");
+        return;
+    }
+    const int32_t roots[] = {c->column};
+    attn__need(c->g, roots, 1, need);
+    for (int i = 0; i <= c->column; i++) {
+        if (need[i]) {
+            attn__put_node(c->t, c->g, word, i);
+        }
+    }
+    put(c->t, node_of(c, c->column)->type == VT_F32 ? "    return bits_of(x%d);\n}\n"
+                                                    : "    return (u32)x%d;\n}\n",
+        c->column);
+}
+/* Of what a rest needs, what is needed besides its column. */
+static void need_beside(const mask_text *c, int root, uint8_t *need) {
+    attn__need(c->g, c->rest, 0, need);
+    for (int i = 0; i < c->n_rest; i++) {
+        need[c->rest[i]] = 1;
+    }
+    for (int i = root; i >= 0; i--) {
+        const attn__node *const node = node_of(c, i);
+        for (int j = 0; need[i] && i != c->column && attn__has_args(node) && j < node->n; j++) {
+            need[node->u.arg[j]] = 1;
+        }
+    }
+}
+
+static void put_rest(mask_text *c, const int32_t *word, int root, uint8_t *need) {
     put(c->t, "#define ATTN_MASK_REST %d\n", c->n_rest > 0);
     if (c->n_rest == 0) {
         return;
     }
     attn__need(c->g, c->rest, c->n_rest, need);
-    put(c->t, "DEV int attn_mask_rest(const attn_params *p, const attn_pair *at, float s) {\n");
-    put(c->t, "    (void)p, (void)at, (void)s;\n");
+    c->column = column_of(c, root, need);
+    put_column(c, word, need);
+    need_beside(c, root, need);
+    put(c->t, "DEV int attn_mask_rest(const attn_params *p, const attn_pair *at, float s, "
+              "u32 column) {\n    (void)p, (void)at, (void)s, (void)column;\n");
     for (int i = 0; i <= root; i++) {
-        if (need[i]) {
+        if (i == c->column) {
+            const int f32 = node_of(c, i)->type == VT_F32;
+            put(c->t, "    const %s x%d = %s(column);\n", f32 ? "float" : "i32", i,
+                f32 ? "float_of" : "(i32)");
+        } else if (need[i]) {
             attn__put_node(c->t, c->g, word, i);
         }
     }
@@ -153,11 +214,12 @@ static void put_rest(const mask_text *c, const int32_t *word, int root, uint8_t 
 
 int attn__put_mask_parts(attn__text *t, const attn_graph *g, const int32_t *word, int root,
                          uint8_t *need) {
-    mask_text c = {.t = t, .g = g, .of_k = attn__alloc((size_t)root + 1, "a plan")};
+    mask_text c = {.t = t, .g = g, .of_k = attn__alloc(2 * (size_t)root + 2, "a plan")};
     if (!c.of_k) {
         return ATTN_MEMORY;
     }
-    find_of_k(&c, root);
+    c.of_row = c.of_k + root + 1;
+    find_leaves(&c, root);
     if (!collect(&c, root)) {
         c.n_end = 0;
         c.n_rest = 1;

@@ -128,7 +128,9 @@ class compiled {
             text = as_rules(text);
             text = replaced(text, "attn_mask(", "mask_" + n + "(");
             text = replaced(text, "attn_mask_ends(", "ends_" + n + "(");
+            text = replaced(text, "attn_mask_column(", "column_" + n + "(");
             text = replaced(text, "attn_mask_rest(", "rest_" + n + "(");
+            text = replaced(text, "DEV u32 column_", "u32 column_");
             text = replaced(text, "DEV void ends_", "void ends_");
             text = replaced(text, "DEV int rest_", "int rest_");
             text = replaced(text, "attn_class(", "class_" + n + "(");
@@ -171,6 +173,8 @@ class compiled {
 using score_function = float(const attn_params *, const pair_of_ints *, float, float, int);
 using ends_function = void(const attn_params *, const pair_of_ints *, i32 *, i32 *);
 using mask_function = int(const attn_params *, const pair_of_ints *, float);
+using column_function = u32(const attn_params *, const pair_of_ints *);
+using rest_function = int(const attn_params *, const pair_of_ints *, float, u32);
 using class_function = int(const attn_params *, const box_of_ints *);
 
 std::string source_of(const attn_variant *v, const attn__bound *bound) {
@@ -255,7 +259,7 @@ TEST_CASE("text gives the bits of the vector machine, classes are never wrong") 
         }
     }
     const compiled code(sources);
-    int classes[3] = {0, 0, 0}, scores = 0, bounded = 0;
+    int classes[3] = {0, 0, 0}, scores = 0, bounded = 0, columns = 0;
     for (size_t j = 0; j < n; j++) {
         const attn_variant *const v = variants[j]->v;
         INFO(v->text << "\n" << sources[j]);
@@ -263,7 +267,9 @@ TEST_CASE("text gives the bits of the vector machine, classes are never wrong") 
         auto *const mask = code.find<mask_function>("mask", j);
         auto *const class_of = code.find<class_function>("class", j);
         auto *const ends = code.find<ends_function>("ends", j);
-        auto *const rest = code.find<mask_function>("rest", j);
+        auto *const column = code.find<column_function>("column", j);
+        auto *const rest = code.find<rest_function>("rest", j);
+        columns += sources[j].find("ATTN_MASK_COLUMN 1") != std::string::npos;
         REQUIRE((score != nullptr) == (attn__has_score(v) != 0));
         REQUIRE((mask != nullptr) == (attn__has_mask(v) != 0));
         REQUIRE((class_of != nullptr) == (attn__has_mask(v) != 0));
@@ -301,7 +307,7 @@ TEST_CASE("text gives the bits of the vector machine, classes are never wrong") 
                     bounded += first > 0 || last < 0x7fffffff;
                 }
                 const int within = first <= pair.k && pair.k <= last;
-                if (mask && (within && (!rest || rest(&params, &pair, s))) != visible) {
+                if (mask && (within && (!rest || rest(&params, &pair, s, column(&params, &pair)))) != visible) {
                     FAIL("ends " << first << ".." << last << " and the rest are not " << visible);
                 }
                 if (verdict != 1 && visible != verdict / 2) {
@@ -310,6 +316,7 @@ TEST_CASE("text gives the bits of the vector machine, classes are never wrong") 
             }
         }
     }
+    CHECK(columns > 2);
     CHECK(scores > 10000); // what was drawn means something
     CHECK(bounded > 200);
     CHECK(classes[0] > 500);

@@ -91,6 +91,7 @@ producer=(
     'dtype=bf16 NQ=40 NK=200 D=64 seed=16 variant="@causal ~ @softcap 2"'
     'dtype=bf16 H=2 NQ=300 NK=700 D=64 inv=1 variant="k <= q && q - k < 300"' # a group's own keys
     'dtype=bf16 H=8 NQ=400 NK=400 D=128 variant="k <= q - 100"' # groups that see nothing
+    'dtype=bf16 H=2 NQ=200 NK=200 D=64 variant="@causal ~ @document" caps="ids:i32:1x200:docs"'
     'dtype=bf16 NQ=250 NK=6000 D=64 inv=1 variant="q < 5814 ? k > 5000 : k < 9 || k > q + 30"'
 )
 set=cases # the list that is judged by
@@ -321,6 +322,10 @@ prod range-down core/range.h 's/it->sum - n/it->sum - n - 1/'
 prod cap-sizes core/cap.h 's/if (!warp_any(!(size <= a.limit)))/if (1)/'
 prod counter sched/ahead.h 's/return grid + atomic/return grid + 1 + atomic/'
 prod section core/work.h 's/first = section \* p->near/first = section/'
+prod last-full core/work.h 's/w->row0 -= WORK_ROWS - over;/w->row0 -= WORK_ROWS;/'
+prod first-short core/work.h 's/w->rows = over;/w->rows = over - 1;/'
+prod column-of-lanes arch/sm.h 's/c \/ TILE_OWN \* 4/c \/ TILE_OWN/'
+prod column-own arch/sm.h 's/lane_id() \/ 4 \* TILE_OWN + n/lane_id() \/ 4 * TILE_OWN + (n ^ 1)/'
 prod part-free sched/ahead.h 's/mbarrier_wait(SHARED_TOLD + 8, .*);/(void)part;/'
 prod part-parity sched/ahead.h \
     's/mbarrier_wait(SHARED_TOLD, part \& 1)/mbarrier_wait(SHARED_TOLD, 0)/'

@@ -62,6 +62,17 @@ DEV int tile_col(int c) {
 
 /* -- Across lanes ------------------------------------------------------------------------------ */
 
+/* Columns c of a warp, of which lanes 4 g .. 4 g + 3 each look at TILE_OWN for all: those that they
+   have from g * TILE_OWN on. */
+#define TILE_SPREADS 1
+#define TILE_OWN     ((TILE_COLS(ATTN_BN) + 7) / 8)
+DEV int tile_own(int n) {
+    return tile_col(lane_id() / 4 * TILE_OWN + n);
+}
+DEV u32 tile_spread(const u32 own[TILE_OWN], int c) {
+    return bits_of(lane_xor(float_of(own[c % TILE_OWN]), (lane_id() ^ c / TILE_OWN * 4) & 28));
+}
+
 DEV float row_max(float x) {
     x = max_nan(x, lane_xor(x, 1));
     return max_nan(x, lane_xor(x, 2));

@@ -15,9 +15,12 @@
        DEV int attn_mask(const attn_params *p, const attn_pair *at, float s)      1: visible
        ATTN_MASK_READS_S                   1: that depends on s
        DEV void attn_mask_ends(const attn_params *p, const attn_pair *at, i32 *first, i32 *last)
-       DEV int attn_mask_rest(const attn_params *p, const attn_pair *at, float s)
-                                           visible: keys first..last of which the rest is 1
+       DEV u32 attn_mask_column(const attn_params *p, const attn_pair *at)
+       DEV int attn_mask_rest(const attn_params *p, const attn_pair *at, float s, u32 column)
+                                           visible: keys first..last of which the rest is 1;
+                                           column: what all rows have of a column, as bits
        ATTN_MASK_FIRST, ATTN_MASK_REST     1: a mask bounds them from below; it has a rest
+       ATTN_MASK_COLUMN                    1: a rest has a column that is read
        DEV int attn_class(const attn_params *p, const attn_box *box)              of the mask:
            0 no pair of the box is visible, 2 all are, 1 otherwise or not known; s is any number
        DEV float attn_score_grad(..., int near, float *by_s)      backward: and its derivative
@@ -50,6 +53,9 @@ typedef struct attn_box {
 #define ATTN_MASK_READS_S 0
 #define ATTN_MASK_FIRST   0
 #define ATTN_MASK_REST    0
+#endif
+#ifndef ATTN_MASK_COLUMN
+#define ATTN_MASK_COLUMN 0
 #endif
 
 /* Exponents straight from the products: fall.h, cap.h. Three groups have too few registers. */
@@ -320,19 +326,37 @@ DEV score_keys score_ends(const attn_params *p, const attn_item *w, const attn_r
     return e;
 }
 
-/* What the ends do not tell. */
-DEV int score_rest(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, float s) {
+/* What the ends do not tell; column: of score_columns, or NULL. */
+DEV int score_rest(const attn_params *p, const attn_item *w, const attn_row *row, i32 k, float s,
+                   const u32 *column) {
     int visible = 1;
 #if ATTN_MASK_REST
     const attn_pair at = score_leaves(p, w, row, k);
-    visible = attn_mask_rest(p, &at, s);
+    visible = attn_mask_rest(p, &at, s, column ? *column : attn_mask_column(p, &at));
 #endif
 #if ATTN_HAS_BLOCKS
     visible = visible && blocks_pair(p, w->b, row->h, row->i, k);
 #endif
-    (void)p, (void)w, (void)row, (void)k, (void)s;
+    (void)p, (void)w, (void)row, (void)k, (void)s, (void)column;
     return visible;
 }
+
+/* What masks read of columns: each lane of a warp reads a part, for all. */
+#if ATTN_MASK_COLUMN && TILE_SPREADS
+#define SCORE_COLUMNS 1
+typedef struct score_column {
+    u32 own[TILE_OWN];
+} score_column;
+DEV void score_columns(const attn_params *p, const attn_item *w, const attn_row *row, i32 k0,
+                       score_column *of) {
+    UNROLL for (int n = 0; n < TILE_OWN; n++) {
+        const attn_pair at = score_leaves(p, w, row, k0 + tile_own(n));
+        of->own[n] = attn_mask_column(p, &at);
+    }
+}
+#else
+#define SCORE_COLUMNS 0
+#endif
 
 /* What is masked becomes -inf. scale: of what stands in s, for masks that read it. */
 DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scale, tile_s *s) {
@@ -342,14 +366,24 @@ DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scal
         row[r] = score_lane_row(p, w, r);
         ends[r] = score_ends(p, w, &row[r], k0 + tile_col(0));
     }
+#if SCORE_COLUMNS
+    score_column of;
+    score_columns(p, w, &row[0], k0, &of);
+#endif
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
         const i32 right = tile_col(c) - tile_col(0);
         const i32 k = (i32)forget((u32)k0) + tile_col(c); /* where it is used: registers are few */
+#if SCORE_COLUMNS
+        const u32 spread = tile_spread(of.own, c), *const column = &spread;
+#else
+        const u32 *const column = 0;
+#endif
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             const float x = s->x[r][c];
             const int low = !ATTN_MASK_FIRST || right >= ends[r].first;
             const int seen = low & (right <= ends[r].last);
-            s->x[r][c] = seen & score_rest(p, w, &row[r], k, x * scale) ? x : MINUS_INF;
+            const int rest = score_rest(p, w, &row[r], k, x * scale, column);
+            s->x[r][c] = seen & rest ? x : MINUS_INF;
         }
     }
 }

@@ -80,6 +80,9 @@
        TILE_O_SCALE   what tile_pv multiplies o by besides, where it is not 1; core/ divides
 
        TILE_DOWN(r)   tile_row(r) less tile_row(0), if it is a constant
+       TILE_SPREADS   1: a warp has all columns, lanes of a row others: lane L looks at columns
+                      tile_own(0 .. TILE_OWN - 1) for all, and tile_spread(own, c) is what was found
+                      at tile_col(c)
        TILE_TURNS     1: void tile_turn(u32 w[4]): of four chunks of 8 columns, 16 bits each, the
                       lanes of a row have a word each, in order; then a whole chunk each, in order.
                       a.n is word n of chunk a:
