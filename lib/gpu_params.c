@@ -145,6 +145,8 @@ static int fill_map(tensor_map *map, const attn_device *device, const attn__view
 void attn__params_maps(attn_params *a, const attn_device *device, const attn__problem *p,
                        const attn__grid *grid) {
     const attn__tile_size *const tile = &grid->tile;
+    const int last_full = attn__has_mask(p->variant) && !(p->flags & ATTN_BATCH_INVARIANT);
+    a->flags |= last_full ? ATTN_P_LAST_FULL : 0;
     a->flags |= fill_map(&a->map[0], device, &p->q, &a->q, grid->pack, tile->bm) ? ATTN_P_MAP_Q : 0;
     a->flags |= fill_map(&a->map[1], device, &p->k, &a->k, 1, tile->bn) ? ATTN_P_MAP_K : 0;
     a->flags |= fill_map(&a->map[2], device, &p->v, &a->v, 1, tile->bn) ? ATTN_P_MAP_V : 0;

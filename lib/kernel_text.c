@@ -5080,6 +5080,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "#define ATTN_P_MAP_Q 256u  /* map[0] is there */\n"
 "#define ATTN_P_MAP_K 512u\n"
 "#define ATTN_P_MAP_V 1024u\n"
+"#define ATTN_P_LAST_FULL 2048u /* work.h: a sequence's last rows fill their block */\n"
 "\n"
 "/* Of backward alone. A launch of attn_bwd.hip has one or two results: of query rows dq, of key rows\n"
 "   dk and dv, and then it may add to dq's parts. */\n"
@@ -6741,9 +6742,23 @@ const attn__kernel_file attn__kernel_files[] = {
 "    return 1;\n"
 "}\n"
 "\n"
+"/* Where a mask lets later rows see more keys, the block that has fewer rows than others shall be the\n"
+"   first, not the last: rows before its end are its own, and all others begin so much earlier. */\n"
+"DEV void work_last_full(attn_item *w) {\n"
+"    const i32 over = w->rows % WORK_ROWS;\n"
+"    if (over && w->row0 > 0) {\n"
+"        w->row0 -= WORK_ROWS - over;\n"
+"    } else if (over) {\n"
+"        w->rows = over;\n"
+"    }\n"
+"}\n"
+"\n"
 "/* Rows and keys, from the place and its sequence. */\n"
 "DEV void work_rows(const attn_params *p, attn_item *w) {\n"
 "    w->rows = ATTN_KEY_ROWS ? w->seq.nk : w->seq.nq * p->pack;\n"
+"    if (ATTN_PRODUCER && p->flags & ATTN_P_LAST_FULL) {\n"
+"        work_last_full(w);\n"
+"    }\n"
 "    w->k_begin = 0;\n"
 "    w->k_end = w->seq.nk;\n"
 "    if (p->splits > 1) {\n"
@@ -7760,11 +7775,11 @@ const attn__kernel_file attn__kernel_files[] = {
 "    work_place(p, (i32)number, &w);\n"
 "    item_tell(at, 0, (u32)w.split, (u32)w.b, (u32)w.h);\n"
 "    w.seq = seq_of(p, w.b);\n"
-"    item_tell(at + 16, (u32)w.hk, (u32)w.row0, (u32)w.seq.q0, 0);\n"
 "    const u64 q = (u64)w.seq.q_row, k = (u64)w.seq.k_row;\n"
 "    item_tell(at + 32, (u32)q, (u32)(q >> 32), (u32)k, (u32)(k >> 32));\n"
 "    item_tell(at + 48, (u32)w.seq.nq, (u32)w.seq.nk, (u32)w.seq.nq_all, (u32)w.seq.nk_all);\n"
 "    work_rows(p, &w);\n"
+"    item_tell(at + 16, (u32)w.hk, (u32)w.row0, (u32)w.seq.q0, 0);\n"
 "    item_tell(at + 64, (u32)w.rows, (u32)w.k_begin, (u32)w.k_end, w.seq.k_row + w.k_end < p->TK);\n"
 "}\n"
 "\n"
@@ -9474,6 +9489,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"12f6f1206b63dd09d4bc569417c10275f53c346a3567682da76b7f08a5600b2c",
-"cd22da57cac4bdab0a5bdb9253e9900921441d3e909ee77cbf833345982361f6",
+"d9736da726032e95ba6a1c50bc6676dcb86b265aa991243f1e55abd819699b49",
+"8bb1b5a27bfd9c64469293cefda0d3a6ff07e5427b0166db570b6431d79404fa",
 };

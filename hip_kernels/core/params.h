@@ -27,6 +27,7 @@ typedef struct attn_rows { /* [batch][head][row][element] */
 #define ATTN_P_MAP_Q 256u  /* map[0] is there */
 #define ATTN_P_MAP_K 512u
 #define ATTN_P_MAP_V 1024u
+#define ATTN_P_LAST_FULL 2048u /* work.h: a sequence's last rows fill their block */
 
 /* Of backward alone. A launch of attn_bwd.hip has one or two results: of query rows dq, of key rows
    dk and dv, and then it may add to dq's parts. */

@@ -73,9 +73,23 @@ DEV int work_place(const attn_params *p, work_number number, attn_item *w) {
     return 1;
 }
 
+/* Where a mask lets later rows see more keys, the block that has fewer rows than others shall be the
+   first, not the last: rows before its end are its own, and all others begin so much earlier. */
+DEV void work_last_full(attn_item *w) {
+    const i32 over = w->rows % WORK_ROWS;
+    if (over && w->row0 > 0) {
+        w->row0 -= WORK_ROWS - over;
+    } else if (over) {
+        w->rows = over;
+    }
+}
+
 /* Rows and keys, from the place and its sequence. */
 DEV void work_rows(const attn_params *p, attn_item *w) {
     w->rows = ATTN_KEY_ROWS ? w->seq.nk : w->seq.nq * p->pack;
+    if (ATTN_PRODUCER && p->flags & ATTN_P_LAST_FULL) {
+        work_last_full(w);
+    }
     w->k_begin = 0;
     w->k_end = w->seq.nk;
     if (p->splits > 1) {

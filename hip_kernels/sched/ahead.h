@@ -212,11 +212,11 @@ DEV void ahead_place(const attn_params *p, u32 number, int slot) {
     work_place(p, (i32)number, &w);
     item_tell(at, 0, (u32)w.split, (u32)w.b, (u32)w.h);
     w.seq = seq_of(p, w.b);
-    item_tell(at + 16, (u32)w.hk, (u32)w.row0, (u32)w.seq.q0, 0);
     const u64 q = (u64)w.seq.q_row, k = (u64)w.seq.k_row;
     item_tell(at + 32, (u32)q, (u32)(q >> 32), (u32)k, (u32)(k >> 32));
     item_tell(at + 48, (u32)w.seq.nq, (u32)w.seq.nk, (u32)w.seq.nq_all, (u32)w.seq.nk_all);
     work_rows(p, &w);
+    item_tell(at + 16, (u32)w.hk, (u32)w.row0, (u32)w.seq.q0, 0);
     item_tell(at + 64, (u32)w.rows, (u32)w.k_begin, (u32)w.k_end, w.seq.k_row + w.k_end < p->TK);
 }
 
