@@ -21,14 +21,23 @@ enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, PLAIN_ROWS = 2048 };
 
 /* -- How the work is cut ----------------------------------------------------------------------- */
 
+/* One comparison of positions, as a causal mask is: what a row sees ends, but does not begin. */
+static int is_one_limit(const attn_variant *v) {
+    const attn__node *const node = &v->graph.node[v->mask];
+    return (node->op == OP_le || node->op == OP_lt) && v->graph.n_symbols == 0;
+}
+
 /* Which tiles of the producer schedule suit. Rows that shall not depend on how many there are have
    the same for all. */
 static enum attn__tile_kind kind_of(const attn__problem *p, int64_t rows) {
     if (p->block_m > 0 || p->flags & ATTN_BATCH_INVARIANT) {
         return ATTN__TILE_ANY;
     }
-    if (attn__has_mask(p->variant)) {
-        return rows < PLAIN_ROWS ? ATTN__TILE_FEW : ATTN__TILE_ANY;
+    if (attn__has_mask(p->variant) && rows < PLAIN_ROWS) {
+        return ATTN__TILE_FEW;
+    }
+    if (attn__has_mask(p->variant) && !is_one_limit(p->variant)) {
+        return ATTN__TILE_ANY;
     }
     return attn__has_score(p->variant) || p->NQ < PLAIN_ROWS ? ATTN__TILE_ANY : ATTN__TILE_PLAIN;
 }
@@ -82,7 +91,9 @@ static void choose(const attn__problem *p, const attn__target *target, attn__gri
     grid->xcds = target->xcds;
 }
 
-/* Heads whose K and V the second cache holds together go side by side. Where items differ in length
+/* Heads whose K and V the second cache holds together go side by side; more of them where a mask
+   reads tensors, since of documents a row sees few keys, and the last items are short ones of many
+   heads then. Where items differ in length
    and there is much to do, blocks ask a counter for them: it costs a launch before. Where a call
    returns when its work has ended, that is, emulated, small calls have sections and a counter. */
 enum { COUNTER = 256 };
@@ -94,12 +105,14 @@ static order_limits limits_of(const attn_plan *plan) {
     return plan->device->driver->event_new ? (order_limits){17 << 20, 1e11}
                                            : (order_limits){1 << 17, 2e6};
 }
-static void choose_order(const attn_plan *plan, attn__grid *grid) {
+enum { READ_HEADS = 8 };
+static void choose_order(const attn_plan *plan, attn__grid *grid, int reads) {
     const attn__problem *const p = &plan->problem;
     const double work = 2.0 * (double)(p->B * p->H * p->NQ) * (double)(p->NK * (p->D + p->DV));
     const int64_t bytes = p->NK * (p->D + p->DV) * attn__type_bytes(p->q.type);
     const order_limits limits = limits_of(plan);
-    const int64_t held = limits.cached / (bytes + 1) * (grid->pack > 1 ? 1 : p->H / p->HK);
+    const int64_t held = limits.cached / (bytes + 1) * (grid->pack > 1 ? 1 : p->H / p->HK) *
+                         (reads ? READ_HEADS : 1);
     const int64_t heads = p->B * p->H / grid->pack, near = held < heads ? held : heads;
     const int differ = attn__has_mask(p->variant) || p->block_m > 0 || p->has_q_used ||
                        p->has_k_used || p->q_packed || p->k_packed;
@@ -149,9 +162,9 @@ int attn__forward_plan(attn_plan *plan, attn__job *job) {
     choose(p, job->target, grid);
     ATTN_TRY(compile(plan, job, &kernel[FORWARD]));
     choose_splits(p, job->target, grid);
-    choose_order(plan, grid);
     uint64_t *const spans = &((attn__gpu_plan *)plan->state)->spans;
     ATTN_TRY(attn__spans_plan(plan, job, &kernel[SPANS], spans));
+    choose_order(plan, grid, *spans > 0);
     plan->workspace = parts_of(p, grid) + *spans;
     if (grid->splits > 1) {
         ATTN_TRY(attn__kernel_alone(plan, job, &kernel[COMBINE], "attn_combine.hip",
