@@ -316,9 +316,10 @@ prod free-early sched/producer.h 's/tile_wait(1);/ring_free(RING_V, \&at->v); ti
 prod late-p core/softmax.h 's/s->x\[r\]\[c\] \*= by;//'
 prod late-m core/softmax.h \
     's/m : m + (float)above/m : m + (float)above + 1/;s/exp2_fast(m - t->m\[r\])/exp2_fast(-above)/'
-prod fall-side core/fall.h 's/a->d + TILE_DOWN(r) < right/a->d + TILE_DOWN(r) > right/'
-prod fall-addends core/fall.h 's/apart |= a.base\[r\] != a.base\[0\];//'
-prod range-down core/range.h 's/it->sum - n/it->sum - n - 1/'
+prod fall-side core/fall.h 's/d + TILE_DOWN(r) < right/d + TILE_DOWN(r) > right/'
+prod fall-addends core/fall.h 's/other |= t->m\[r\] != fall_first(p, held, r);//'
+prod fall-below core/fall.h 's/held->from - k0 >= ATTN_BN - 1/1/'
+prod range-down core/range.h 's/RANGE_DOWN ? -n/RANGE_DOWN ? 1 - n/'
 prod cap-sizes core/cap.h 's/if (!warp_any(!(size <= a.limit)))/if (1)/'
 prod counter sched/ahead.h 's/return grid + atomic/return grid + 1 + atomic/'
 prod section core/work.h 's/first = section \* p->near/first = section/'

@@ -2,18 +2,23 @@
    exponents straight from the products.
 
    Who calls it: weights.h, of a variant whose text defines ATTN_SCORE_FALL (lib/gpu_text_form.c);
-   producer.h holds what the steps of an item share. An exponent is one multiply-add, as without a
+   schedules hold what the steps of an item share. An exponent is one multiply-add, as without a
    score, if its addend is there:
 
        exponent = x factor + addend
        addend   = gain right + base        d: of the row and the lane's first column; the pair's
-       base     = -gain (d + up) + rel        is d - right, a constant of its column
-       rel      = gain up - m              gain: f in powers of two; where k > q, of the other sign
+       base     = -gain d - m              is d - right, a constant of its column
+                                           gain: f in powers of two; where k > q, of the other sign
 
-   up is how far below the row the last of its FALL_GROUP is; groups begin at multiples of all rows'
-   numbers, so that a row's bits do not depend on its place in the tile. Its first m is f up, if
-   its scores are not far from that: then rel is 0, and rows of a group have their addends in common
-   (FALL_SHARED).
+   A row's first m is f up, if its scores are not far from that; up is how far below it the last
+   row of its FALL_GROUP is. Then base is -gain (d + up), the same for all rows of a group. Groups
+   begin at multiples of all rows' numbers, so that a row's bits do not depend on its place in the
+   tile. Where all rows of a warp have that m and the block lies below the diagonal, a lane's rows
+   have their addends in common (fall_calm):
+
+       known          0  a row has no m     1, 3  all have  2  all have their first
+       block          any                   any             full and below     other
+       how            fall_step                             fall_calm          fall_step
 
    Blocks are visited from the last to the first (range.h): behind the diagonal's block terms fall,
    so that m need not follow, as softmax.h has it for scores that are products. Where a term may
@@ -25,72 +30,64 @@
 
 #if SCORE_FALLS
 
-/* The last row's down; what terms may rise by from block to block. */
+/* The last row's down; what terms may rise by from block to block, and how large they may be in
+   the diagonal's block, where base rounds them: a steeper score has no exponents of its own. */
 #define FALL_DOWN  TILE_DOWN(TILE_ROWS - 1)
 #define FALL_CALM  32.0f
-/* Rows whose numbers begin alike; a first maximum that is not far, f16's p end at 2^-24. */
-#define FALL_GROUP 16
-#define FALL_LEAST (ATTN_TYPE == ATTN_F16 ? -4.0f : -20.0f)
+#define FALL_MOST  192.0f
+/* Rows whose numbers begin alike, those of a warp; what their first m may be, as it rounds
+   exponents; a first maximum that is not far: f16's p end at 2^-24. */
+#define FALL_GROUP ATTN_WARP_ROWS
+#define FALL_FIRST 48.0f
+#define FALL_LEAST (ATTN_TYPE == ATTN_F16 ? -4.0f : -56.0f)
 
-/* Addends are of each row, of all rows, or of pairs on both sides of the diagonal. */
-enum { FALL_ROWS, FALL_SHARED, FALL_BOTH };
-
-DEV void fall_hold(const attn_params *p, const attn_item *w, score_held *held) {
-    const float fall = ATTN_SCORE_FALL(held->x) * (float)LOG2_E;
-    held->fall = fall;
-    held->from = w->seq.q0 + w->row0 + tile_row(0) - ((i32)p->k0 + tile_col(0));
-    held->own = p->pack == 1 && p->scale >= 0x1p-100f && abs_f32(fall) < 0x1p20f;
+DEV int fall_is_steep(const score_held *held) {
+    return abs_f32(held->fall) * ATTN_BN > FALL_CALM;
 }
 
-typedef struct fall_step {
-    float gain, base[TILE_ROWS], back[TILE_ROWS]; /* back: base where k > q */
-    i32 d, up;                                    /* of the lane's first row */
-} fall_step;
+DEV int fall_is_shared(const score_held *held) {
+    return abs_f32(held->fall) * (FALL_GROUP - 1) <= FALL_FIRST;
+}
 
-DEV i32 fall_up(const fall_step *a, int r) {
-    return FALL_GROUP - 1 - ((a->up + TILE_DOWN(r)) & (FALL_GROUP - 1));
+/* Of an item; q0: number of its first row less that of key 0. */
+DEV void fall_hold(const attn_params *p, i32 q0, score_held *held) {
+    held->fall = ATTN_SCORE_FALL(held->x) * (float)LOG2_E;
+    held->from = q0 + warp_row();
+    held->own = p->pack == 1 && p->scale >= 0x1p-100f &&
+                abs_f32(held->fall) * ATTN_BN <= FALL_MOST;
+    held->calm = !(p->i0 & (FALL_GROUP - 1)) && fall_is_shared(held) &&
+                 !(held->fall < 0 && fall_is_steep(held));
 }
-DEV float fall_rel(float gain, i32 up, float m) {
-    return gain * (float)up - (m == MINUS_INF ? 0.0f : m);
+
+/* d of the lane's first row and first column of a block. */
+DEV i32 fall_d(const score_held *held, i32 k0) {
+    return held->from - k0 + (tile_row(0) - warp_row()) - tile_col(0);
 }
-DEV void fall_bases(fall_step *a, const float *m) {
+DEV i32 fall_up(const attn_params *p, int r) {
+    return FALL_GROUP - 1 - (((i32)p->i0 + tile_row(0) + TILE_DOWN(r)) & (FALL_GROUP - 1));
+}
+DEV float fall_first(const attn_params *p, const score_held *held, int r) {
+    return fall_is_shared(held) ? held->fall * (float)fall_up(p, r) : 0.0f;
+}
+/* 1: all rows of the warp have their first m. */
+DEV int fall_has_first(const attn_params *p, const score_held *held, const attn_soft *t) {
+    int other = 0;
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const i32 up = fall_up(a, r);
-        const float d = (float)(a->d + TILE_DOWN(r) + up);
-        a->base[r] = fma_f32(-a->gain, d, fall_rel(a->gain, up, m[r]));
-        a->back[r] = fma_f32(a->gain, d, fall_rel(-a->gain, up, m[r]));
+        other |= t->m[r] != fall_first(p, held, r);
     }
+    return !warp_any(other);
 }
 
-DEV float fall_exponent(const fall_step *a, float x, float factor, int r, int c, int how) {
-    const int right = tile_col(c) - tile_col(0);
-    float add = fma_f32(a->gain, (float)right, a->base[how == FALL_SHARED ? 0 : r]);
-    if (how == FALL_BOTH && a->d + TILE_DOWN(r) < right) {
-        add = fma_f32(-a->gain, (float)right, a->back[r]);
-    }
-    return fma_f32(x, factor, add);
-}
-
-/* The largest exponent of each row, without m. */
-DEV void fall_max(const tile_s *s, const fall_step *a, float factor, int how, float *top) {
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        float most[2] = {MINUS_INF, MINUS_INF};
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-            most[c % 2] = max_num(most[c % 2], fall_exponent(a, s->x[r][c], factor, r, c, how));
-        }
-        top[r] = row_max(max_num(most[0], most[1]));
-    }
-}
-
-DEV void fall_p(tile_s *s, attn_soft *t, const fall_step *a, float factor, int how, float *sum) {
+/* Exponents become p. */
+DEV void fall_p(tile_s *s, attn_soft *t, float *sum) {
     float part[TILE_ROWS][2];
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         part[r][0] = part[r][1] = 0;
     }
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            s->x[r][c] = exp2_fast(fall_exponent(a, s->x[r][c], factor, r, c, how));
-            part[r][c % 2] += s->x[r][c];
+            s->x[r][c] = exp2_fast(s->x[r][c]);
+            part[r][c % TILE_CHAINS] += s->x[r][c];
         }
     }
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
@@ -99,75 +96,108 @@ DEV void fall_p(tile_s *s, attn_soft *t, const fall_step *a, float factor, int h
     }
 }
 
-/* m of rows that have none, and of those that follow. */
-DEV void fall_move(const tile_s *s, const fall_step *a, attn_soft *t, soft_fade *f, float factor,
-                   float fall, const int *follow, int both) {
-    fall_step from = *a;
-    float first[TILE_ROWS], top[TILE_ROWS];
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        first[r] = fall * (float)fall_up(a, r);
+DEV void fall_calm(const attn_params *p, const score_held *held, i32 k0, tile_s *s) {
+    const float factor = p->factor, gain = held->fall;
+    const float base = -(gain * (float)(fall_d(held, k0) + fall_up(p, 0)));
+    UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+        const float add = fma_f32(gain, (float)(tile_col(c) - tile_col(0)), base);
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            s->x[r][c] = fma_f32(s->x[r][c], factor, add);
+        }
     }
-    fall_bases(&from, first);
-    if (both) {
-        fall_max(s, &from, factor, FALL_BOTH, top);
-    } else {
-        fall_max(s, &from, factor, FALL_ROWS, top);
-    }
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const int begins = t->m[r] == MINUS_INF;
-        const int near = begins && top[r] > FALL_LEAST && top[r] < SOFTMAX_SLACK;
-        top[r] = near                   ? first[r]
-                 : begins | follow[r]   ? softmax_top(top[r] + first[r], 1.0f)
-                                        : MINUS_INF;
-    }
-    softmax_move(top, t, f);
 }
 
-/* 1: row r of the lane sees no key behind it among those from k0 on. */
-DEV int fall_is_below(const attn_params *p, const attn_item *w, i32 k0, i32 d, int check, int r) {
-    int below = d + tile_col(0) >= ATTN_BN - 1;
-    if (check) {
-        const attn_row row = score_lane_row(p, w, r);
-        below |= score_ends(p, w, &row, k0 + tile_col(0)).last <= d;
+/* By rows, of which each has an m; both: there are pairs on both sides of the diagonal. */
+DEV void fall_exponents(const attn_params *p, const score_held *held, float gain, i32 d,
+                        const float *m, int both, tile_s *s) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const float at = (float)(d + TILE_DOWN(r)), up = (float)fall_up(p, r);
+        const int first = fall_is_shared(held) && gain == held->fall && m[r] == gain * up;
+        const float base = first ? -(gain * (at + up)) : fma_f32(-gain, at, -m[r]);
+        const float back = fma_f32(gain, at, -m[r]);
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            const int right = tile_col(c) - tile_col(0);
+            float add = fma_f32(gain, (float)right, base);
+            if (both && d + TILE_DOWN(r) < right) {
+                add = fma_f32(-gain, (float)right, back);
+            }
+            s->x[r][c] = fma_f32(s->x[r][c], p->factor, add);
+        }
     }
-    return below;
+}
+
+/* m of rows that have none, and of those that follow; exponents are less m, become less the new. */
+DEV void fall_move(const attn_params *p, const score_held *held, const float *m, const int *follow,
+                   tile_s *s, attn_soft *t, soft_fade *f) {
+    float top[TILE_ROWS];
+    softmax_max(s, top);
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const int begins = t->m[r] == SOFTMAX_NONE;
+        const int near = begins && top[r] > FALL_LEAST && top[r] < SOFTMAX_SLACK;
+        top[r] = near                 ? fall_first(p, held, r)
+                 : begins | follow[r] ? softmax_top(top[r] + m[r], 1.0f)
+                                      : MINUS_INF;
+    }
+    softmax_move(top, t, f);
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const float by = t->m[r] == SOFTMAX_NONE ? 0.0f : t->m[r] - m[r];
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            s->x[r][c] -= by;
+        }
+    }
+}
+
+DEV void fall_step(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
+                   int check, int known, tile_s *s, attn_soft *t, soft_fade *f) {
+    const i32 d = fall_d(held, k0);
+    score_keys ends[TILE_ROWS];
+    float m[TILE_ROWS];
+    int follow[TILE_ROWS], below = 1, follows = 0;
+    if (check) {
+        score_all_ends(p, w, k0, ends);
+        score_mask_by(p, w, ends, k0, p->scale, s);
+    }
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) { /* is: the row sees no key behind it */
+        int is = d + TILE_DOWN(r) + tile_col(0) >= ATTN_BN - 1;
+        is |= check && ends[r].last <= d + TILE_DOWN(r);
+        follow[r] = fall_is_steep(held) && !(is && held->fall >= 0);
+        follows |= follow[r];
+        below &= is;
+        m[r] = t->m[r] == SOFTMAX_NONE ? fall_first(p, held, r) : t->m[r];
+    }
+    if (!warp_any(!below)) {
+        fall_exponents(p, held, held->fall, d, m, 0, s);
+    } else if (!warp_any(d + FALL_DOWN > 0)) {
+        fall_exponents(p, held, -held->fall, d, m, 0, s);
+    } else {
+        fall_exponents(p, held, held->fall, d, m, 1, s);
+    }
+    if (!known || warp_any(follows)) {
+        fall_move(p, held, m, follow, s, t, f);
+        f->moved = warp_any(f->moved); /* the warp's, as softmax_late has it */
+    }
+}
+
+/* Of what a warp has alike: a vote says so, where held comes from shared memory. */
+DEV int fall_all(int is) {
+    return ATTN_PRODUCER ? is : !warp_any(!is);
+}
+/* 1: the step is fall_calm's. */
+DEV int fall_is_calm(const score_held *held, i32 k0, int check, int known) {
+    return known == 2 && !check && fall_all(held->from - k0 >= ATTN_BN - 1);
 }
 
 /* Products of a step become p in place. */
 DEV void fall_tile(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
                    int check, int known, tile_s *s, attn_soft *t, soft_fade *f) {
-    const float factor = p->factor;
-    fall_step a;
     float sum[TILE_ROWS];
-    int follow[TILE_ROWS], below = 1, apart = 0, follows = 0;
-    a.d = held->from - k0;
-    a.up = ((i32)p->i0 + tile_row(0)) & (FALL_GROUP - 1);
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const int is = fall_is_below(p, w, k0, a.d + TILE_DOWN(r), check, r);
-        follow[r] = abs_f32(held->fall) * ATTN_BN > FALL_CALM && !(is && held->fall >= 0);
-        follows |= follow[r];
-        below &= is;
-    }
-    if (check) {
-        score_mask(p, w, k0, p->scale, s);
-    }
-    below = !warp_any(!below);
-    const int above = !below && !warp_any(a.d + FALL_DOWN > 0);
-    a.gain = above ? -held->fall : held->fall;
     softmax_stay(f);
-    if (!known || warp_any(follows)) {
-        fall_move(s, &a, t, f, factor, held->fall, follow, !below && !above);
-    }
-    fall_bases(&a, t->m);
-    UNROLL for (int r = 1; r < TILE_ROWS; r++) {
-        apart |= a.base[r] != a.base[0];
-    }
-    if (!below && !above) {
-        fall_p(s, t, &a, factor, FALL_BOTH, sum);
-    } else if (warp_any(apart)) {
-        fall_p(s, t, &a, factor, FALL_ROWS, sum);
+    if (fall_is_calm(held, k0, check, known)) {
+        fall_calm(p, held, k0, s);
+        fall_p(s, t, sum); /* here, so that multiply-adds stand beside exponentials */
     } else {
-        fall_p(s, t, &a, factor, FALL_SHARED, sum);
+        fall_step(p, w, held, k0, check, known, s, t, f);
+        fall_p(s, t, sum);
     }
     softmax_late(s, t, f, sum);
 }

@@ -31,8 +31,7 @@ typedef struct attn_range {
 #if ATTN_ORDERED
     lane_bits before; /* of them: the item before this one sees some of the block, too */
 #endif
-    i32 base, end;        /* the block that lane 0 looks at; the number past the last block's */
-    i32 sum;              /* RANGE_DOWN: of the first block's number and the last one's */
+    i32 base, end;        /* the number that lane 0 looks at; the one past the last */
 } attn_range;
 
 /* A block told, as range_next returns it: its number, doubled, plus 1 if all its pairs are visible;
@@ -111,9 +110,10 @@ DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
 }
 #endif
 
-/* The block that is n-th: the order may be the other one (core/order.h, core/fall.h). */
+/* The block of number n: numbers may go the other way (core/order.h), or be negative (core/fall.h),
+   so that the last block comes first. */
 DEV i32 range_block(const attn_range *it, i32 n) {
-    return ATTN_ORDERED ? it->end - 1 - n : RANGE_DOWN ? it->sum - n : n;
+    return ATTN_ORDERED ? it->end - 1 - n : RANGE_DOWN ? -n : n;
 }
 
 DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
@@ -136,6 +136,11 @@ DEV i32 range_end(const attn_params *p, const attn_item *w) {
     (void)p;
     return w->k_begin < w->k_end ? (w->k_end + ATTN_BN - 1) / ATTN_BN : 0;
 #endif
+}
+
+/* The number past the last one that range_begin sets. */
+DEV i32 range_past(const attn_params *p, const attn_item *w) {
+    return RANGE_DOWN ? 1 - w->k_begin / ATTN_BN : range_end(p, w);
 }
 
 /* Not of lists, which a lane would read once more for each of its blocks. */
@@ -164,7 +169,11 @@ DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
 #if RANGE_NARROWS
     range_narrow(it, p, w);
 #endif
-    it->sum = it->base + it->end - 1;
+    if (RANGE_DOWN) {
+        const i32 first = it->base;
+        it->base = 1 - it->end;
+        it->end = 1 - first;
+    }
     range_look(it, p, w);
 }
 

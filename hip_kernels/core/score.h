@@ -58,6 +58,8 @@ typedef struct attn_box {
 #define ATTN_MASK_COLUMN 0
 #endif
 
+#include "core/tile.h"
+
 /* Exponents straight from the products: fall.h, cap.h. Three groups have too few registers. */
 #define SCORE_STRAIGHT                                                                             \
     (ATTN_PRODUCER && ATTN_WARPS <= 8 && !ATTN_MASK_READS_S && !ATTN_HAS_SCALES)
@@ -76,7 +78,6 @@ typedef struct attn_box {
 
 #include "core/range.h"
 #include "core/results.h"
-#include "core/tile.h"
 
 /* Scores may stay products q . k: then the scale is part of the exponent's factor. That needs a
    scale that keeps order and zero; others are multiplied in. */
@@ -184,9 +185,9 @@ DEV attn_row score_lane_row(const attn_params *p, const attn_item *w, int r) {
 /* What the pairs of an item have in common, computed once; only where rows are of one head. */
 typedef struct score_held {
     float x[2];
-    float fall; /* fall.h: its gain; q - k of the lane's first row with key 0, in its column */
-    i32 from;
-    int own; /* 1: exponents are fall.h's */
+    float fall; /* fall.h: its gain */
+    i32 from;   /* q - k of the warp's first row and key 0 */
+    int own, calm; /* 1: exponents are fall.h's; its rows may have addends in common */
 } score_held;
 #if ATTN_SCORE_HELD
 DEV void score_hold(const attn_params *p, const attn_item *w, score_held *held) {
@@ -358,13 +359,20 @@ DEV void score_columns(const attn_params *p, const attn_item *w, const attn_row 
 #define SCORE_COLUMNS 0
 #endif
 
+/* Of all rows of the lane. */
+DEV void score_all_ends(const attn_params *p, const attn_item *w, i32 k0, score_keys *ends) {
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const attn_row row = score_lane_row(p, w, r);
+        ends[r] = score_ends(p, w, &row, k0 + tile_col(0));
+    }
+}
+
 /* What is masked becomes -inf. scale: of what stands in s, for masks that read it. */
-DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scale, tile_s *s) {
+DEV void score_mask_by(const attn_params *p, const attn_item *w, const score_keys *ends, i32 k0,
+                       float scale, tile_s *s) {
     attn_row row[TILE_ROWS];
-    score_keys ends[TILE_ROWS];
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         row[r] = score_lane_row(p, w, r);
-        ends[r] = score_ends(p, w, &row[r], k0 + tile_col(0));
     }
 #if SCORE_COLUMNS
     score_column of;
@@ -386,6 +394,11 @@ DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scal
             s->x[r][c] = seen & rest ? x : MINUS_INF;
         }
     }
+}
+DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scale, tile_s *s) {
+    score_keys ends[TILE_ROWS];
+    score_all_ends(p, w, k0, ends);
+    score_mask_by(p, w, ends, k0, scale, s);
 }
 
 /* Products of a step become scores in place; held: of score_hold, or NULL; raw: of score_is_raw;

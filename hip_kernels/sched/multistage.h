@@ -136,7 +136,7 @@ DEV void held_park(const attn_params *p, const attn_item *w) {
 }
 DEV score_held held_take(void) {
     const u32 at = forget((u32)SHARED_HELD);
-    score_held held = {{0, 0}, 0, 0, 0};
+    score_held held = {{0, 0}, 0, 0, 0, 0};
     UNROLL for (int i = 0; i < ATTN_SCORE_HELD; i++) {
         held.x[i] = float_of(shared_load_u32(at + 4 * (u32)i));
     }
@@ -147,7 +147,7 @@ DEV void held_park(const attn_params *p, const attn_item *w) {
     (void)p, (void)w;
 }
 DEV score_held held_take(void) {
-    const score_held none = {{0, 0}, 0, 0, 0};
+    const score_held none = {{0, 0}, 0, 0, 0, 0};
     return none;
 }
 #endif
@@ -241,12 +241,12 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
         if (LOADS_PAST || block[STAGES] >= 0) {
             ring_load(&hold_k, RING_K, stage, &next, block_row(block[STAGES], &next));
         }
-        if (!TILE_ITEM || weights_ask(block[0], raw, 0)) {
+        if (!TILE_ITEM || weights_ask(block[0], raw, 0, 0)) {
             asked = item_get(w);
         }
         const score_held held = held_take();
         weights_of(p, &asked, HELD ? &held : 0, block[0], raw, factor, &s, t, o, &fade,
-                   SOFTMAX_LATE && softmax_has(t));
+                   weights_known(p, 0, t));
         soft_park(t);
         tile_p_of(&pp, &s);
         tile_pv(o, &pp, RING_V, stage);
@@ -254,7 +254,7 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
         range_take(&it);
         if (!TILE_ITEM || !it.some) {
             asked = item_get(w);
-            it.end = range_end(p, &asked);
+            it.end = range_past(p, &asked);
         }
         next_block(block, &it, p, &asked);
         range_park(&it);

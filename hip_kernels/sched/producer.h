@@ -232,13 +232,11 @@ DEV void producer_weights(const attn_params *p, int slot, const score_held *held
                           int raw, float factor, tile_s *s, attn_soft *t, soft_fade *fade,
                           int *known) {
     attn_item w;
-    if (weights_ask(block, raw, held)) {
+    if (weights_ask(block, raw, held, *known)) {
         item_told(slot, &w);
     }
     weights_of(p, &w, held, block, raw, factor, s, t, 0, fade, *known);
-    if (!*known) {
-        *known = SOFTMAX_LATE && softmax_has(t);
-    }
+    *known = weights_still(p, held, t, fade, *known);
 }
 
 /* v has landed, and this asks once more: a loop over which no compiler lifts what is behind it, nor
@@ -321,14 +319,16 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
     tile_p pp;
     soft_fade fade;
     int known = 0;
-    score_held held = {{0, 0}, 0, 0, 0};
+    score_held held = {{0, 0}, 0, 0, 0, 0};
 #if ATTN_SCORE_HELD
     attn_item w;
     item_told(at->slot, &w);
     score_hold(p, &w, &held);
 #if SCORE_FALLS
-    fall_hold(p, &w, &held);
+    fall_hold(p, w.seq.q0 + w.row0 - (i32)p->k0, &held);
     held.own = (int)warp_same((u32)held.own);
+    held.calm = (int)warp_same((u32)held.calm);
+    held.from = (i32)warp_same((u32)held.from);
 #endif
 #endif
     i32 told = producer_pass(group, at, BLOCK_SEEN);
