@@ -9,9 +9,10 @@
 --     ... --only gfx942                   those whose name contains a text
 --     ... --update                        and writes what was found into tools/budget.txt
 --
--- Who calls it: tests/run.sh. Run from the repository's root. Without nvcc the sm_ targets are
--- skipped, without clang-22 or clang-19 the gfx ones; without nvdisasm (NVDISASM names it, else it
--- is found on the path or beside nvcc) the share of matrix products of the former.
+-- Who calls it: tests/run.sh. Run from the repository's root. Kernels of sm_ targets are NVRTC's,
+-- as plans have them; where there is none, nvcc's, else they are skipped. Without clang-22 or 19
+-- those of gfx targets are. Without nvdisasm (NVDISASM names it, else it is found on the path or
+-- beside nvcc) an sm_ target has no share of matrix products.
 
 local kernel_loop = dofile 'tools/kernel_loop.lua'
 
@@ -86,7 +87,7 @@ end
 
 local folder = assert(select(2, run 'mktemp -d'):match '^/%S+')
 assert(run 'sh tools/build.sh')
-for _, tool in ipairs {'kernel_job', 'kernel_conflicts'} do
+for _, tool in ipairs {'kernel_job', 'kernel_conflicts', 'kernel_nvrtc'} do
     local ok, out = run('cc -std=c11 -O1 -Ilib tools/%s.c build/libattn.a -lm -ldl -lpthread ' ..
         '-o %s/%s', tool, folder, tool)
     assert(ok, out)
@@ -106,6 +107,14 @@ end
 -- -- One kernel -----------------------------------------------------------------------------------
 
 local clang = has 'clang-22' and '22' or has 'clang-19' and '19' or nil
+local of_sm = run('%s/kernel_nvrtc', folder) and 'nvrtc' or has 'nvcc' and 'nvcc' or nil
+-- The options of lib/jit_nvrtc.c and lib/jit_cc.c, with ptxas's words.
+local SM_COMMAND = {
+    nvrtc = folder .. '/kernel_nvrtc %s/k.cubin hip_kernels/%s --gpu-architecture=%s ' ..
+        '--std=c++17 -default-device -fmad=false -ftz=false -prec-div=true --ptxas-options=-v',
+    nvcc = 'nvcc -o %s/k.cubin hip_kernels/%s -arch=%s -x cu -std=c++17 -cubin -O3 -fmad=false ' ..
+        '-Xptxas -v',
+}
 
 -- Waves of a SIMD (of a quarter of an SM) at once.
 local function waves(target, warps, registers, shared)
@@ -128,9 +137,8 @@ local nvdisasm = os.getenv 'NVDISASM' or has 'nvdisasm' and 'nvdisasm' or
 nvdisasm = has(nvdisasm) and nvdisasm or nil
 
 local function compile_sm(target, defines)
-    local ok, out = run('timeout 300 nvcc -x cu -std=c++17 -cubin -arch=%s -O3 -fmad=false ' ..
-        '-Xptxas -v -Ihip_kernels -I%s %s hip_kernels/%s -o %s/k.cubin', target, folder, defines,
-        entry_of(defines), folder)
+    local ok, out = run('timeout 300 ' .. SM_COMMAND[of_sm] .. ' -Ihip_kernels -I%s %s', folder,
+        entry_of(defines), target, folder, defines)
     local spilled = out:match '(%d+) bytes spill stores'
     local read, code
     assert(nvdisasm or not options.update, '--update wants nvdisasm')
@@ -279,7 +287,7 @@ local function worse(name, r, compiler)
     if not b then return {'not in ' .. BUDGET} end
     for _, figure in ipairs(FIGURES) do
         local have, may = r[figure], b[figure]
-        local unread = figure == 'matrix' and compiler == 'nvcc' and not nvdisasm
+        local unread = figure == 'matrix' and compiler == of_sm and not nvdisasm
         if (have == nil) ~= (may == nil) and not unread then
             found[#found + 1] = ('%s is missing %s'):format(figure,
                 have and 'in ' .. BUDGET or 'here')
@@ -295,7 +303,8 @@ local function worse(name, r, compiler)
 end
 
 local function version_of(compiler)
-    local _, out = run('%s --version', compiler)
+    local of_nvrtc = folder .. '/kernel_nvrtc'
+    local _, out = run(compiler == 'nvrtc' and of_nvrtc or compiler .. ' --version')
     return out:match '%f[%w]V(%d[%d.]+)' or out:match 'version (%d[%d.]+)' or 'unknown'
 end
 
@@ -319,8 +328,8 @@ if options.only == '' then
     if not ok then print('# ' .. out:sub(1, 2000):gsub('\n', '\n# ')) end
 end
 for _, target in ipairs(TARGETS) do
-    local compiler = SM[target] and (has 'nvcc' and 'nvcc') or clang and 'clang-' .. clang
-    if SM[target] and not has 'nvcc' then compiler = nil end
+    local compiler = clang and 'clang-' .. clang
+    if SM[target] then compiler = of_sm end
     if compiler and not told[compiler] then
         say_version(compiler)
         told[compiler] = true
@@ -333,7 +342,7 @@ for _, target in ipairs(TARGETS) do
             number = number + 1
             if not compiler then
                 print(('ok %d - %s # skip no %s'):format(number, name,
-                    SM[target] and 'nvcc' or 'clang'))
+                    SM[target] and 'NVRTC' or 'clang'))
             else
                 local r, out = kernel(target, line)
                 local none = not r and out == '' -- the chip has no such kernel
@@ -357,7 +366,7 @@ for _, target in ipairs(TARGETS) do
     end
     local asked = number > before
     if asked and not compiler then
-        print('skipped: no ' .. (SM[target] and 'nvcc' or 'clang'))
+        print('skipped: no ' .. (SM[target] and 'NVRTC' or 'clang'))
     elseif asked and SM[target] and not nvdisasm then
         print('skipped: no nvdisasm, the share of matrix products of ' .. target)
     end
@@ -375,11 +384,12 @@ if options.update then
     local file = assert(io.open(BUDGET, 'w'))
     file:write('# What the kernels of tools/kernels.txt may take, at most; of waves, matrix and\n',
         '# model, at least.\n# tools/kernels.lua --long --update writes it.\n')
-    local compilers = {}
-    for compiler in pairs(versions) do compilers[#compilers + 1] = compiler end
-    table.sort(compilers)
-    for _, compiler in ipairs(compilers) do
-        file:write('# ', compiler, ' is version ', versions[compiler], '\n')
+    local of = {} -- the lines' compilers
+    for _, name in ipairs(names) do of[budget[name].text:match 'by (%S+)'] = true end
+    for _, compiler in ipairs {'clang-19', 'clang-22', 'nvcc', 'nvrtc'} do
+        if of[compiler] then
+            file:write('# ', compiler, ' is version ', versions[compiler], '\n')
+        end
     end
     for _, name in ipairs(names) do file:write(name, ': ', budget[name].text, '\n') end
     file:close()
