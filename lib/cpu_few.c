@@ -1,7 +1,9 @@
 /* cpu_few.c: few rows by bf16 rows of k and v where they lie, in tile registers (AMX).
 
    Who calls it: the engine, through the table attn__ops_amx of cpu_bf16.c. Memory gives a line in
-   some 14 cycles, which is what reading, turning and multiplying one may take:
+   some 12 cycles, which is what reading, turning and multiplying one may take. Both ask for the 16
+   rows after those at hand, in one go: asking further ahead, for another tensor's rows or line by
+   line leaves memory idle more often.
 
        dots   16 rows of k, as they lie, are the left factor, few rows of q, turned once per item,
               the right one; what is turned for each tile is the sums, once all are made
@@ -9,7 +11,7 @@
                  k  16 rows  x  q' [pairs][16 rows]  =  [key][16 rows]  ->  s [row][key]
 
        sums   few rows of p are the left factor; rows of v are joined two by two into the right
-              one, a block ahead of the block that is multiplied:
+              one, a block ahead of the block that is multiplied; columns beyond 64 wait:
 
                  v  row 2l    | 0..3 | 4..7 | 8..11 | 12..15 | 16..  |     32 columns, a line
                     row 2l+1  |      |      |       |        |       |
@@ -34,9 +36,12 @@ enum {
     SIDE = 16, /* rows of a register, pairs and columns */
     ROW = 64,  /* bytes of its row, or a line of memory */
     TILE = SIDE * ROW,
-    PANELS = 4, /* whose sums are in registers at a time */
-    STRIPS = ATTN__BN / SIDE
+    HALF = 4, /* panels whose sums are in registers at a time */
+    STRIPS = ATTN__BN / SIDE,
+    BLOCKS = ATTN__BN / 2 / SIDE
 };
+
+#define INLINE inline __attribute__((always_inline))
 
 static int least(int a, int b) {
     return a < b ? a : b;
@@ -45,41 +50,26 @@ static int least(int a, int b) {
 /* The compiler does not know that registers are loaded from memory and stored to it. */
 #define REGISTERS_MOVE __asm__ volatile("" ::: "memory")
 
+/* A line of each of 16 rows is asked for, as many as a product has just read. */
+static inline void ask(const char *at, int64_t step) {
+    for (int i = 0; i < SIDE; i++) {
+        __builtin_prefetch(at + i * step, 0, 3);
+    }
+}
+
 /* -- q k --------------------------------------------------------------------------------------- */
 
-/* sums[key / 16][key % 16][16 rows] of up to 64 keys. */
-static void dots_of_strips(char sums[PANELS][TILE], const char *right, const char *b, int64_t step,
-                           int strips, int k, attn__ahead *ahead) {
-    const int64_t strip = SIDE * step;
+/* sum[16 keys][16 rows]; `then`: 16 rows that are read after these. */
+static inline void dots_of_strip(char sum[TILE], const char *right, attn__rows b, attn__rows then,
+                                 int k) {
     _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int l = 0; l < k; l += SIDE, b += ROW, right += TILE) {
+    for (int l = 0; l < k; l += SIDE, b.at += ROW, then.at += ROW, right += TILE) {
         _tile_loadd(6, right, ROW);
-        _tile_loadd(4, b, step);
+        _tile_loadd(4, b.at, b.step);
         _tile_dpbf16ps(0, 4, 6);
-        attn__ask(ahead, 1);
-        if (strips > 1) {
-            _tile_loadd(5, b + strip, step);
-            _tile_dpbf16ps(1, 5, 6);
-            attn__ask(ahead, 1);
-        }
-        if (strips > 2) {
-            _tile_loadd(4, b + 2 * strip, step);
-            _tile_dpbf16ps(2, 4, 6);
-            attn__ask(ahead, 1);
-        }
-        if (strips > 3) {
-            _tile_loadd(5, b + 3 * strip, step);
-            _tile_dpbf16ps(3, 5, 6);
-            attn__ask(ahead, 1);
-        }
+        ask(then.at, then.step);
     }
-    _tile_stored(0, sums[0], ROW);
-    _tile_stored(1, sums[1], ROW);
-    _tile_stored(2, sums[2], ROW);
-    _tile_stored(3, sums[3], ROW);
+    _tile_stored(0, sum, ROW);
 }
 
 /* Columns 4 x .. 4 x + 3 of a register's rows become rows of 16. */
@@ -103,15 +93,16 @@ static void turn(float *to, int ld, const char *from, int rows) {
     }
 }
 
-void attn__dots_amx(float *to, int ld, const float *turned, const char *b, int64_t step, int m,
-                    int n, int k, attn__ahead *ahead) {
+void attn__dots_amx(float *to, int ld, const float *turned, attn__rows b, attn__rows next, int m,
+                    int n, int k) {
     _Alignas(ROW) char sums[STRIPS][TILE];
-    attn__ahead here = *ahead;
     for (int i = 0; i < m; i += SIDE, turned += k * SIDE) {
+        attn__rows strip = b;
         REGISTERS_MOVE;
-        for (int j = 0; j < n; j += PANELS * SIDE) {
-            dots_of_strips(sums + j / SIDE, (const char *)turned, b + j * step, step,
-                           least((n - j) / SIDE, PANELS), k, &here);
+        for (int j = 0; j < n; j += SIDE, strip.at += SIDE * b.step) {
+            const attn__rows then = {strip.at + SIDE * b.step, b.step};
+            dots_of_strip(sums[j / SIDE], (const char *)turned, strip, j + SIDE < n ? then : next,
+                          k);
         }
         REGISTERS_MOVE;
         for (int j = 0; j < n; j += SIDE) {
@@ -120,7 +111,6 @@ void attn__dots_amx(float *to, int ld, const float *turned, const char *b, int64
             }
         }
     }
-    *ahead = here;
 }
 
 /* -- p v --------------------------------------------------------------------------------------- */
@@ -138,9 +128,9 @@ static void reorder(__m512 *a, __m512 *b, int back) {
     }
 }
 
-/* Rows of up to 64 columns to registers' memory, or back. Of 16 columns alone only the low halves
+/* Rows of up to 128 columns to registers' memory, or back. Of 16 columns alone only the low halves
    of lines were joined: their sums are halves of two registers. */
-static void move_sums(char sums[PANELS][TILE], float *at, int ld, int rows, int columns, int back) {
+static void move_sums(char sums[2 * HALF][TILE], float *at, int ld, int rows, int columns, int back) {
     for (int i = 0; i < rows; i++, at += ld) {
         for (int j = 0; j < columns; j += 2 * SIDE) {
             float *const low = (float *)(sums[j / SIDE] + i * ROW);
@@ -159,56 +149,55 @@ static void move_sums(char sums[PANELS][TILE], float *at, int ld, int rows, int 
     }
 }
 
-/* 32 rows of v, of up to 64 columns, joined two by two. */
-static void join(char right[PANELS][TILE], const char *v, int64_t step, int columns,
-                 attn__ahead *ahead) {
+/* 32 rows of v, of up to 128 columns, joined two by two: 64 columns to rows of `right`, the others
+   to those of `late`. next: 16 rows that are read after these. */
+static INLINE void join(char right[SIDE][HALF * ROW], char late[SIDE][HALF * ROW], attn__rows v,
+                        attn__rows next, const int columns) {
     const __mmask32 last = columns % 32 ? 0xffff : ~(__mmask32)0;
-    for (int l = 0; l < SIDE; l++, v += 2 * step) {
-        for (int j = 0; j < columns; j += 2 * SIDE) {
-            const __mmask32 in = j + 2 * SIDE < columns ? ~(__mmask32)0 : last;
-            const __m512i a = _mm512_maskz_loadu_epi16(in, v + 2 * j);
-            const __m512i b = _mm512_maskz_loadu_epi16(in, v + 2 * j + step);
-            _mm512_store_si512(right[j / SIDE] + l * ROW, _mm512_unpacklo_epi16(a, b));
-            _mm512_store_si512(right[j / SIDE + 1] + l * ROW, _mm512_unpackhi_epi16(a, b));
+    for (int l = 0; l < SIDE; l++, v.at += 2 * v.step) {
+        const attn__rows then = l ? next : (attn__rows){v.at + SIDE * v.step, v.step};
+        for (int j = 0; j < columns && l % (SIDE / 2) == 0; j += 2 * SIDE) {
+            ask(then.at + 2 * j, then.step);
         }
-        attn__ask(ahead, 1);
+        _Pragma("GCC unroll 4") for (int j = 0; j < columns; j += 2 * SIDE) {
+            char *const to = j < HALF * SIDE ? right[l] + 4 * j : late[l] + 4 * j - HALF * ROW;
+            const __mmask32 in = j + 2 * SIDE < columns ? ~(__mmask32)0 : last;
+            const __m512i a = _mm512_maskz_loadu_epi16(in, v.at + 2 * j);
+            const __m512i b = _mm512_maskz_loadu_epi16(in, v.at + 2 * j + v.step);
+            _mm512_store_si512(to, _mm512_unpacklo_epi16(a, b));
+            _mm512_store_si512(to + ROW, _mm512_unpackhi_epi16(a, b));
+        }
     }
 }
 
 /* Sums of up to 64 columns; two: of more than 32. */
-static inline __attribute__((always_inline)) void sums_of(char sums[PANELS][TILE], const float *p,
-                                                          int64_t p_row, const char *v,
-                                                          int64_t step, int columns, int k,
-                                                          attn__ahead *ahead, const int two) {
-    _Alignas(ROW) char right[2][PANELS][TILE];
-    join(right[0], v, step, columns, ahead);
-    REGISTERS_MOVE;
+static inline void begin_sums(char sums[HALF][TILE], int two) {
     _tile_loadd(0, sums[0], ROW);
     _tile_loadd(1, sums[1], ROW);
     if (two) {
         _tile_loadd(2, sums[2], ROW);
         _tile_loadd(3, sums[3], ROW);
     }
-    for (int l = 0; l < k; l += SIDE) {
-        const char(*const b)[TILE] = right[l / SIDE % 2];
-        if (l + SIDE < k) {
-            v += 2 * SIDE * step;
-            join(right[(l / SIDE + 1) % 2], v, step, columns, ahead);
-        }
-        REGISTERS_MOVE;
-        _tile_loadd(4, p + l, p_row);
-        _tile_loadd(6, b[0], ROW);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b[1], ROW);
-        _tile_dpbf16ps(1, 4, 7);
-        if (two) {
-            _tile_loadd(6, b[2], ROW);
-            _tile_dpbf16ps(2, 4, 6);
-            _tile_loadd(7, b[3], ROW);
-            _tile_dpbf16ps(3, 4, 7);
-        }
-        REGISTERS_MOVE;
+}
+
+static inline void add_block(const float *p, int64_t p_row, char right[SIDE][HALF * ROW], int two) {
+    enum { STEP = HALF * ROW };
+    REGISTERS_MOVE;
+    _tile_loadd(4, p, p_row);
+    _tile_loadd(6, right[0], STEP);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, right[0] + ROW, STEP);
+    _tile_dpbf16ps(1, 4, 7);
+    if (two) {
+        _tile_loadd(6, right[0] + 2 * ROW, STEP);
+        _tile_dpbf16ps(2, 4, 6);
+        _tile_loadd(7, right[0] + 3 * ROW, STEP);
+        _tile_dpbf16ps(3, 4, 7);
     }
+    REGISTERS_MOVE;
+}
+
+static inline void end_sums(char sums[HALF][TILE], int two) {
     _tile_stored(0, sums[0], ROW);
     _tile_stored(1, sums[1], ROW);
     if (two) {
@@ -218,28 +207,55 @@ static inline __attribute__((always_inline)) void sums_of(char sums[PANELS][TILE
     REGISTERS_MOVE;
 }
 
-void attn__sums_amx(float *to, int ld, attn__left p, const char *v, int64_t step, int m, int n,
-                    int k, attn__ahead *ahead) {
-    _Alignas(ROW) char sums[PANELS][TILE];
-    attn__ahead here = *ahead;
+/* Sums of up to 128 columns: rows of v are read once. */
+static INLINE void sums_of(char sums[2 * HALF][TILE], const float *p, int64_t p_row, attn__rows v,
+                           attn__rows next, const int columns, int k) {
+    _Alignas(ROW) char right[2][SIDE][HALF * ROW], late[BLOCKS][SIDE][HALF * ROW];
+    const int two = columns > 2 * SIDE, rest = columns - HALF * SIDE;
+    for (int l = 0; l <= k / SIDE; l++) {
+        if (l < k / SIDE) {
+            const attn__rows then = {v.at + 2 * SIDE * v.step, v.step};
+            join(right[l % 2], late[l], v, l + 1 < k / SIDE ? then : next, columns);
+            v = then;
+        }
+        if (l == 0) {
+            begin_sums(sums, two);
+        } else {
+            add_block(p + (l - 1) * SIDE, p_row, right[(l - 1) % 2], two);
+        }
+    }
+    end_sums(sums, two);
+    if (rest > 0) {
+        begin_sums(sums + HALF, rest > 2 * SIDE);
+        for (int l = 0; l < k / SIDE; l++) {
+            add_block(p + l * SIDE, p_row, late[l], rest > 2 * SIDE);
+        }
+        end_sums(sums + HALF, rest > 2 * SIDE);
+    }
+}
+
+void attn__sums_amx(float *to, int ld, attn__left p, attn__rows v, attn__rows next, int m, int n,
+                    int k) {
+    enum { MOST = 2 * HALF * SIDE };
+    _Alignas(ROW) char sums[2 * HALF][TILE];
     for (int i = 0; i < m; i += SIDE) {
         const float *const at = p.at + (int64_t)i * p.row;
         const int rows = least(m - i, SIDE);
-        for (int j = 0; j < n; j += PANELS * SIDE) {
-            const int columns = least(n - j, PANELS * SIDE);
+        for (int j = 0; j < n; j += MOST) {
+            const attn__rows from = {v.at + 2 * j, v.step}, then = {next.at + 2 * j, next.step};
+            const int columns = least(n - j, MOST);
             float *const out = to + (int64_t)i * ld + j;
             move_sums(sums, out, ld, rows, columns, 0);
-            if (columns > 2 * SIDE) {
-                sums_of(sums, at, p.row * (int64_t)sizeof *at, v + 2 * j, step, columns, k, &here,
-                        1);
+            if (columns == MOST) {
+                sums_of(sums, at, p.row * (int64_t)sizeof *at, from, then, MOST, k);
+            } else if (columns == MOST / 2) {
+                sums_of(sums, at, p.row * (int64_t)sizeof *at, from, then, MOST / 2, k);
             } else {
-                sums_of(sums, at, p.row * (int64_t)sizeof *at, v + 2 * j, step, columns, k, &here,
-                        0);
+                sums_of(sums, at, p.row * (int64_t)sizeof *at, from, then, columns, k);
             }
             move_sums(sums, out, ld, rows, columns, 1);
         }
     }
-    *ahead = here;
 }
 
 #if defined(__clang__)

@@ -41,6 +41,12 @@ static attn__ahead ahead_of(const attn__tile *t, const attn__view *view, int key
                           work);
 }
 
+/* The same for products that ask on their own. */
+static attn__rows rows_of(const attn__tile *t, const attn__view *view, int key) {
+    return (attn__rows){attn__at(view, t->seq.kb, t->hk, t->seq.k_row + key),
+                        view->st[2] * view->bytes};
+}
+
 /* The work of a product of few rows: terms of panels' sums. A load has as much as one row's. */
 static int64_t terms_of(int rows, int columns, int k) {
     return (int64_t)columns / LANES * ((rows + 5) / 6) * k;
@@ -65,9 +71,8 @@ static int scores_in_place(attn__tile *t, const narrow *x) {
     if (!plan->pairs || !plan->ops->dots || !k || t->n % LANES) {
         return 0;
     }
-    t->ahead = ahead_of(t, &p->v, t->c0, (int64_t)t->n * ld / (LANES * LANES));
-    plan->ops->dots(t->x.s, LDS, t->x.q_columns, k, p->k.st[2] * p->k.bytes, x->at + x->rows, t->n,
-                    ld, &t->ahead);
+    plan->ops->dots(t->x.s, LDS, t->x.q_columns, (attn__rows){k, p->k.st[2] * p->k.bytes},
+                    rows_of(t, &p->v, t->c0), x->at + x->rows, t->n, ld);
     return 1;
 }
 
@@ -162,12 +167,14 @@ static void scale_sums(const attn__tile *t, const narrow *x, float *sums) {
 /* o += p v in tile registers; 0, and o is as it was, unless all are finite. */
 static int sum_by_registers(attn__tile *t, const narrow *x, const char *v) {
     const attn__cpu_plan *const plan = t->run->plan;
-    const attn__view *const view = &t->run->p->v;
+    const attn__view *const k = &t->run->p->k, *const view = &t->run->p->v;
+    const int next = t->c0 + BN < t->seq.nk ? t->c0 + BN : t->c0;
     const size_t bytes = (size_t)(x->rows * plan->ldv) * sizeof(float);
     memcpy(t->x.sum, sums_at(t, x), bytes);
     scale_sums(t, x, t->x.sum);
-    plan->ops->sums(t->x.sum, plan->ldv, (attn__left){t->x.s + x->at * LDS, LDS, 1}, v,
-                    view->st[2] * view->bytes, x->rows, plan->ldv, t->n / 2, &t->ahead);
+    plan->ops->sums(t->x.sum, plan->ldv, (attn__left){t->x.s + x->at * LDS, LDS, 1},
+                    (attn__rows){v, view->st[2] * view->bytes}, rows_of(t, k, next), x->rows,
+                    plan->ldv, t->n / 2);
     if (!plan->ops->finite(t->x.sum, (int64_t)x->rows * plan->ldv)) {
         return 0;
     }
@@ -236,9 +243,7 @@ void attn__forward_narrow(attn__tile *t, int n, int c0, const int *next, const i
     all_scores(t, &x);
     all_rows(t, &x, c0, next, class_, &wild);
     t->ahead = ahead_of(t, &p->k, t->c0 + BN,
-                        way == BY_REGISTERS ? (int64_t)t->n / 2 * ((plan->ldv + 63) / 64)
-                        : way == BY_F32     ? terms_of(x.rows, plan->ldv, t->n)
-                                            : (int64_t)t->n);
+                        way == BY_F32 ? terms_of(x.rows, plan->ldv, t->n) : (int64_t)t->n);
     if ((way == BY_REGISTERS && sum_by_registers(t, &x, v)) ||
         (way == BY_F32 && sum_in_place(t, &x, v))) {
         return;

@@ -59,6 +59,12 @@ typedef struct attn__right {
     int64_t panel;
 } attn__right;
 
+/* Rows of bf16 where they lie, `step` bytes apart. */
+typedef struct attn__rows {
+    const char *at;
+    int64_t step;
+} attn__rows;
+
 /* Rows that will be read soon: how far the asking for them has come. It is spread over some other
    work, evenly: a processor holds few such requests, and waits with the next. */
 enum { ATTN__PLACES = 8, ATTN__WORK = 256 };
@@ -159,17 +165,18 @@ typedef struct attn__tile_ops {
     /* The queue's steps that are due after one more row; all: all that are left. NULL where a
        product keeps the processor from other work. */
     void (*go_on)(attn__queue *queue, int all);
-    /* Few rows by bf16 rows that lie `step` bytes apart, the same bits as mul_pairs makes of these
-       in panels; NULL where that is no slower, both or neither.
+    /* Few rows by bf16 rows where they lie, the same bits as mul_pairs makes of these in panels;
+       NULL where that is no slower, both or neither. 16 rows ahead is asked for what a product
+       reads: `next` is what is read after it, as many lines of a row.
        dots: to[m][n] = dot products of m rows of pairs and n rows; the m rows are given transposed,
        as panels of LANES rows (what fills the last one is anything); n and k, pairs, multiples of
-       LANES. It asks for memory with every LANES pairs of LANES rows.
+       LANES.
        sums: to[m][n] += p v, with p[m][k] pairs along v's 2 k rows of n numbers; n and k multiples
-       of LANES. LANES rows of p may be read. It asks with every two rows of 4 LANES numbers. */
-    void (*dots)(float *to, int ld, const float *a, const char *b, int64_t step, int m, int n,
-                 int k, attn__ahead *ahead);
-    void (*sums)(float *to, int ld, attn__left p, const char *v, int64_t step, int m, int n, int k,
-                 attn__ahead *ahead);
+       of LANES. LANES rows of p may be read. */
+    void (*dots)(float *to, int ld, const float *a, attn__rows b, attn__rows next, int m, int n,
+                 int k);
+    void (*sums)(float *to, int ld, attn__left p, attn__rows v, attn__rows next, int m, int n,
+                 int k);
     /* What a thread does before its first mul_pairs and after its last; NULL: nothing. */
     void (*begin)(void);
     void (*end)(void);
@@ -245,10 +252,10 @@ void attn__mul_amx(float *c, int c_ld, attn__left a, attn__right b, int m, int n
 void attn__go_on_amx(attn__queue *queue, int all);
 
 /* -- cpu_few.c --------------------------------------------------------------------------------- */
-void attn__dots_amx(float *to, int ld, const float *a, const char *b, int64_t step, int m, int n,
-                    int k, attn__ahead *ahead);
-void attn__sums_amx(float *to, int ld, attn__left p, const char *v, int64_t step, int m, int n,
-                    int k, attn__ahead *ahead);
+void attn__dots_amx(float *to, int ld, const float *a, attn__rows b, attn__rows next, int m, int n,
+                    int k);
+void attn__sums_amx(float *to, int ld, attn__left p, attn__rows v, attn__rows next, int m, int n,
+                    int k);
 #endif
 
 #endif

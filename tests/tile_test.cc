@@ -397,15 +397,15 @@ TEST_CASE("tile: products of few rows with rows where they lie have the bits of 
             for (const int m : {1, 4, 16, 17, 33}) {
                 CAPTURE(k, m);
                 std::vector<float> x(static_cast<size_t>(m * n)), y(x.size(), 7);
-                attn__ahead none = {};
                 ops.mul_pairs(x.data(), n, {a.data(), k, 1}, {bt.data(), 16, k * 16}, m, n, k,
                               MUL_SET);
-                ops.dots(y.data(), n, turned.data(), b.data(), step, m, n, k, &none);
+                const attn__rows rows = {b.data(), step};
+                ops.dots(y.data(), n, turned.data(), rows, rows, m, n, k);
                 CHECK(memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0);
             }
             ops.end();
         }
-        for (const int columns : {16, 32, 48, 64, 80, 160}) { // of v, whose rows are 64 keys
+        for (const int columns : {16, 32, 48, 64, 80, 112, 128, 160}) { // of v, whose rows are 64 keys
             const int keys = 64, row = 2 * columns + 6;
             std::vector<char> v(static_cast<size_t>(keys * row));
             std::vector<float> panels(static_cast<size_t>(keys / 2 * columns));
@@ -430,11 +430,11 @@ TEST_CASE("tile: products of few rows with rows where they lie have the bits of 
                     x[i] = static_cast<float>(noise(i + 77));
                 }
                 std::vector<float> y(x);
-                attn__ahead none = {};
                 ops.mul_pairs(x.data(), columns, {p.data(), keys / 2, 1},
                               {panels.data(), 16, keys / 2 * 16}, m, columns, keys / 2, MUL_ADD);
-                ops.sums(y.data(), columns, {p.data(), keys / 2, 1}, v.data(), row, m, columns,
-                         keys / 2, &none);
+                const attn__rows rows = {v.data(), row};
+                ops.sums(y.data(), columns, {p.data(), keys / 2, 1}, rows, rows, m, columns,
+                         keys / 2);
                 CHECK(memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0);
             }
             ops.end();
