@@ -138,26 +138,6 @@ DEV u32 ahead_hull(u32 some, u32 seen, int first, int last) {
     return some & low & high;
 }
 
-/* The part at hand as each group sees it. */
-DEV void ahead_groups(const attn_params *p, const attn_item *w, const attn_range *it, u32 part,
-                      int first, int last) {
-    const i32 n = range_block(it, it->base + lane_id());
-    const int some = it->some >> lane_id() & 1, full = it->full >> lane_id() & 1;
-    ROLLED for (int g = 0; g < GROUPS; g++) {
-        const i32 row = w->row0 + g * 64;
-        const int class_ = !some            ? 0
-                           : full           ? 2
-                           : row >= w->rows ? 0
-                                            : range_rows(p, w, row, 64, n, 1);
-        const u32 some_of = (u32)warp_ballot(class_ != 0), all = (u32)warp_ballot(class_ == 2);
-        const u32 seen = GROUPS_PASS ? ahead_hull(it->some, some_of, first, last) : it->some;
-        if (lane_id() == 0) {
-            shared_store_u32(part_at(part, PART_SEEN + g), seen);
-            shared_store_u32(part_at(part, PART_FULL + g), all);
-        }
-    }
-}
-
 DEV void ahead_tell(u32 part, const attn_range *it, int is_last) {
     warp_sync();
     if (lane_id() == 0) {
@@ -175,26 +155,143 @@ DEV void ahead_tell_kind(int slot, u32 kind) {
     }
 }
 
+/* -- Of an item, which blocks ------------------------------------------------------------------ */
+
+/* What is looked at, one after the other. The class of a box is long code, which a mask that reads
+   tensors makes longer; it stands in the kernel once, so that it stays in the instruction cache:
+
+       wide     all blocks of the item, several a lane     what nobody sees at both ends is cut off
+       blocks   32 blocks, then the next 32 ...            until a part is found behind the one found
+       group    the part as group 0 sees it, group 1 ...   then it is told */
+enum { LOOK_WIDE, LOOK_BLOCKS, LOOK_GROUP, LOOK_DONE };
+typedef struct ahead_scan {
+    attn_range it;   /* 32 blocks, or all of them; sought */
+    attn_range told; /* some != 0: found and not told yet */
+    i32 each;        /* blocks a lane */
+    int look, group, first, last;
+} ahead_scan;
+
+/* From here on numbers are range_block's. */
+DEV void scan_order(ahead_scan *s) {
+    const i32 first = s->it.base;
+    if (RANGE_DOWN) {
+        s->it.base = 1 - s->it.end;
+        s->it.end = 1 - first;
+    }
+    s->each = 1;
+    s->look = LOOK_BLOCKS;
+}
+
+DEV void scan_begin(ahead_scan *s, const attn_params *p, int slot) {
+    attn_item w;
+    item_told(slot, &w);
+    s->it.base = w.k_begin / ATTN_BN;
+    s->it.end = range_end(p, &w);
+    s->each = RANGE_NARROWS ? (s->it.end - s->it.base + TILE_LANES - 1) / TILE_LANES : 1;
+    s->look = LOOK_WIDE;
+    if (s->each <= 1) {
+        scan_order(s);
+    }
+    s->told.some = 0;
+    s->group = 0;
+    s->first = 1;
+    s->last = 0;
+}
+
+/* The class of what this lane looks at. */
+DEV int scan_class(const ahead_scan *s, const attn_params *p, int slot) {
+    const int of_group = s->look == LOOK_GROUP, lane = lane_id();
+    const i32 count = s->look == LOOK_WIDE ? s->each : 1;
+    const i32 n = (of_group ? s->told.base : s->it.base) + lane * count;
+    attn_item w;
+    item_told(slot, &w);
+    const i32 row = w.row0 + (of_group ? s->group * 64 : 0), height = of_group ? 64 : ATTN_BM;
+    const int full = of_group && (s->told.full >> lane & 1);
+    const int asked = of_group ? (s->told.some >> lane & 1) && !full && row < w.rows : n < s->it.end;
+    int class_ = full ? 2 : 0;
+    if (asked) {
+        class_ = range_rows(p, &w, row, height, count > 1 ? n : range_block(&s->it, n), count);
+    }
+    return class_;
+}
+
+DEV void scan_narrow(ahead_scan *s, u32 seen) {
+    const i32 first = seen ? first_bit(seen) : 0;
+    while (seen & (seen - 1)) {
+        seen &= seen - 1;
+    }
+    const i32 end = s->it.base + (seen ? first_bit(seen) + 1 : 0) * s->each;
+    s->it.end = end < s->it.end ? end : s->it.end;
+    s->it.base += first * s->each;
+    scan_order(s);
+}
+
+/* On from 32 blocks that have been looked at. */
+DEV void scan_on(ahead_scan *s) {
+    s->it.base += TILE_LANES;
+    s->last = s->it.base >= s->it.end;
+    s->look = !s->last ? LOOK_BLOCKS : s->told.some ? LOOK_GROUP : LOOK_DONE;
+}
+DEV void scan_blocks(ahead_scan *s, u32 some, u32 full) {
+    s->it.some = some;
+    s->it.full = full;
+    if (some && s->told.some) {
+        s->look = LOOK_GROUP;
+        return;
+    }
+    if (some) {
+        s->told = s->it;
+    }
+    scan_on(s);
+}
+
+/* Behind the last group the part is told; what was found behind it is the next one. */
+DEV void scan_group(ahead_scan *s, int slot, u32 *part, u32 some, u32 full) {
+    const u32 hull = ahead_hull(s->told.some, some, s->first, s->last);
+    if (lane_id() == 0) {
+        shared_store_u32(part_at(*part, PART_SEEN + s->group), GROUPS_PASS ? hull : s->told.some);
+        shared_store_u32(part_at(*part, PART_FULL + s->group), full);
+    }
+    if (++s->group < GROUPS) {
+        return;
+    }
+    if (s->first) {
+        ahead_tell_kind(slot, ITEM_BLOCKS);
+    }
+    ahead_tell((*part)++, &s->told, s->last);
+    s->group = s->first = 0;
+    if (s->last) {
+        s->look = LOOK_DONE;
+        return;
+    }
+    s->told = s->it;
+    ahead_wait(*part);
+    scan_on(s);
+}
+
 /* All parts of an item, of which the first is wanted. Returns the number of the next part. */
 DEV u32 ahead_item(const attn_params *p, int slot, u32 part) {
-    attn_item w;
-    attn_range it;
-    item_told(slot, &w);
-    range_begin(&it, p, &w);
-    int more = range_find(&it, p, &w), first = 1;
-    ahead_tell_kind(slot, more ? ITEM_BLOCKS : ITEM_EMPTY);
-    do {
-        const attn_range told = it;
-        it.some = 0;
-        more = range_find(&it, p, &w);
-        ahead_groups(p, &w, &told, part, first, !more);
-        ahead_tell(part, &told, !more);
-        part++;
-        first = 0;
-        if (more) {
-            ahead_wait(part);
+    ahead_scan s;
+    scan_begin(&s, p, slot);
+    ROLLED for (;;) {
+        s.look = (int)forget((u32)s.look);
+        if (s.look == LOOK_DONE) {
+            break;
         }
-    } while (more);
+        const int class_ = scan_class(&s, p, (int)forget((u32)slot));
+        const u32 some = (u32)warp_ballot(class_ != 0), full = (u32)warp_ballot(class_ == 2);
+        if (s.look == LOOK_WIDE) {
+            scan_narrow(&s, some);
+        } else if (s.look == LOOK_BLOCKS) {
+            scan_blocks(&s, some, full);
+        } else {
+            scan_group(&s, slot, &part, some, full);
+        }
+    }
+    if (s.first) { /* nothing was found */
+        ahead_tell_kind(slot, ITEM_EMPTY);
+        ahead_tell(part++, &s.told, 1);
+    }
     return part;
 }
 
