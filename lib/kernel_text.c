@@ -3460,9 +3460,17 @@ const attn__kernel_file attn__kernel_files[] = {
 "    }\n"
 "}\n"
 "\n"
-"/* All rows but those of `wild`. */\n"
-"DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft *t,\n"
-"                       const tile_o *o, u32 wild) {\n"
+"/* Row r of the lane, wherever it lies. */\n"
+"DEV void epilogue_one(const attn_params *p, const attn_item *w, int r, u32 wild, const float *x,\n"
+"                      float factor) {\n"
+"    const i32 at = w->row0 + tile_row(r);\n"
+"    const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));\n"
+"    epilogue_row(to.o, to.type, to.vec, epilogue_has(w, r, wild) ? p->DV : 0, x, factor);\n"
+"}\n"
+"\n"
+"/* All rows but those of `wild`; o is used up. */\n"
+"DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft *t, tile_o *o,\n"
+"                       u32 wild) {\n"
 "    float ends[TILE_ROWS];\n"
 "    epilogue_ends(p, w, t, wild, ends);\n"
 "    UNROLL for (int r = 0; r < TILE_ROWS; r++) {\n"
@@ -3479,12 +3487,19 @@ const attn__kernel_file attn__kernel_files[] = {
 "        return;\n"
 "    }\n"
 "#endif\n"
-"    UNROLL for (int r = 0; r < TILE_ROWS; r++) {\n"
-"        const i32 at = w->row0 + tile_row(r);\n"
-"        const int live = epilogue_has(w, r, wild);\n"
-"        const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));\n"
-"        epilogue_row(to.o, to.type, to.vec, live ? p->DV : 0, o->x[r], ends[r]);\n"
+"#if TILE_ROWS == 2 /* one text for both; more rows would be spilled while they move */\n"
+"    ROLLED for (int r = 0; r < TILE_ROWS; r++) {\n"
+"        epilogue_one(p, w, r, wild, o->x[0], ends[0]);\n"
+"        ends[0] = ends[1];\n"
+"        UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {\n"
+"            o->x[0][c] = o->x[1][c];\n"
+"        }\n"
 "    }\n"
+"#else\n"
+"    UNROLL for (int r = 0; r < TILE_ROWS; r++) {\n"
+"        epilogue_one(p, w, r, wild, o->x[r], ends[r]);\n"
+"    }\n"
+"#endif\n"
 "}\n"
 "\n"
 "#endif\n"
@@ -9664,6 +9679,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"b03176d72a156c5d0781d6af3d7a7cb55e3c2856d62d24dbec4ed79d65346452",
-"f8205257d552e794924ae9aa25251faafc1e13fe1042c996f9718578f2db0883",
+"df78b20dd870764efd59ed7e7c6b23497ef8e263f6864f4360344e4596a0e16c",
+"25a65870d51e95a55ed89a56f05807942d9e46084b551a8ff5553cc341a2dc7b",
 };

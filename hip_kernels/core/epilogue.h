@@ -122,9 +122,17 @@ DEV void epilogue_ends(const attn_params *p, const attn_item *w, const attn_soft
     }
 }
 
-/* All rows but those of `wild`. */
-DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft *t,
-                       const tile_o *o, u32 wild) {
+/* Row r of the lane, wherever it lies. */
+DEV void epilogue_one(const attn_params *p, const attn_item *w, int r, u32 wild, const float *x,
+                      float factor) {
+    const i32 at = w->row0 + tile_row(r);
+    const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));
+    epilogue_row(to.o, to.type, to.vec, epilogue_has(w, r, wild) ? p->DV : 0, x, factor);
+}
+
+/* All rows but those of `wild`; o is used up. */
+DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft *t, tile_o *o,
+                       u32 wild) {
     float ends[TILE_ROWS];
     epilogue_ends(p, w, t, wild, ends);
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
@@ -141,12 +149,19 @@ DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft
         return;
     }
 #endif
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const i32 at = w->row0 + tile_row(r);
-        const int live = epilogue_has(w, r, wild);
-        const attn_place to = place_of(p, w, work_head(p, w, at), work_row(p, at));
-        epilogue_row(to.o, to.type, to.vec, live ? p->DV : 0, o->x[r], ends[r]);
+#if TILE_ROWS == 2 /* one text for both; more rows would be spilled while they move */
+    ROLLED for (int r = 0; r < TILE_ROWS; r++) {
+        epilogue_one(p, w, r, wild, o->x[0], ends[0]);
+        ends[0] = ends[1];
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_DV); c++) {
+            o->x[0][c] = o->x[1][c];
+        }
     }
+#else
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        epilogue_one(p, w, r, wild, o->x[r], ends[r]);
+    }
+#endif
 }
 
 #endif
