@@ -264,14 +264,15 @@ plant fused-nan-overlooked@5 attn_bwd_dq.hip 's/zero != 0.0f/zero > 1e9f/' emu:s
 plant fused-asked-apart@4 attn_bwd_dq.hip 's/mark_at(warp, dq_row/mark_at(warp_id(), dq_row/' \
     emu:sm_80 emu:sm_90a
 plant order-not-passed@8 core/order.h 's/ATTN_BM + 1));/ATTN_BM));/' emu:sm_80 emu:sm_90a
-plant order-of-all core/order.h 's/if (is_before) {/if (own > 0) {/' emu:sm_90a
+plant order-of-all@10 core/order.h 's/if (is_before) {/if (own > 0) {/' emu:sm_90a
 plant groups-proxy arch/sm80.h 's/^    proxy_fence();//' emu:sm_90a
 plant groups-fence arch/sm90_grad.h 's/wgmma_fence();//' emu:sm_90a
 plant groups-wait sched/backward.h 's/tile_wait(1);/;/' emu:sm_90a
-plant groups-columns arch/sm90_grad.h 's/first \/ 64 \* ATTN_BM \* 128/0/' emu:sm_90a
+plant groups-columns@10 arch/sm90_grad.h 's/first \/ 64 \* ATTN_BM \* 128/0/' emu:sm_90a
 plant groups-rows arch/sm90_grad.h 's/i % 2 \* 8 \* 128/i % 2 * 4 * 128/' emu:sm_90a
 plant groups-step arch/sm90_grad.h 's/(k) \* 2048/(k) * 1024/' emu:sm_90a
-plant groups-out arch/sm.h 's/ATTN_DV \/ 16 \/ ATTN_SPLIT/ATTN_DV \/ 32 \/ ATTN_SPLIT/' emu:sm_90a
+plant groups-out@11 arch/sm.h \
+    's/ATTN_DV \/ 16 \/ ATTN_SPLIT/ATTN_DV \/ 32 \/ ATTN_SPLIT/' emu:sm_90a
 
 # Of the producer schedule.
 set=producer
@@ -288,41 +289,41 @@ prod count-free arch/sm90.h \
 prod count-full arch/sm90.h \
     's/(SHARED_FULL + 8 \* n), loaders)/(SHARED_FULL + 8 * n), loaders + 1)/'
 prod no-init-fence arch/sm90.h 's/mbarrier_init_fence();//'
-prod bytes arch/sm90.h \
+prod bytes@2 arch/sm90.h \
     's/mbarrier_expect(barrier, groups \* bytes)/mbarrier_expect(barrier, bytes)/'
-prod box-place arch/sm90.h 's/to + (u32)(g \* bytes), map/to, map/'
-prod box-columns arch/sm90.h 's/barrier, g \* 64, at->head/barrier, 0, at->head/'
-prod chunk-moved arch/sm90.h 's/(c ^ r) % 8 \* 16/c % 8 * 16/'
+prod box-place@2 arch/sm90.h 's/to + (u32)(g \* bytes), map/to, map/'
+prod box-columns@2 arch/sm90.h 's/barrier, g \* 64, at->head/barrier, 0, at->head/'
+prod chunk-moved@3 arch/sm90.h 's/(c ^ r) % 8 \* 16/c % 8 * 16/'
 prod stride arch/sm90.h 's/stage_at(RING_K, stage_k), 0, 1024)/stage_at(RING_K, stage_k), 0, 512)/'
-prod leading arch/sm90.h 's/ATTN_BN \* 128, 1024)/ATTN_BN * 64, 1024)/'
+prod leading@2 arch/sm90.h 's/ATTN_BN \* 128, 1024)/ATTN_BN * 64, 1024)/'
 prod step-of-k arch/sm90.h 's/d % 4 \* 32) \/ 16), d > 0)/d % 2 * 32) \/ 16), d > 0)/'
 prod stage-of-k arch/sm90.h 's/stage_at(RING_K, stage_k), 0/stage_at(RING_K, stage_q), 0/'
 prod rows-of-group arch/sm90.h 's/(u32)(group \* 64 \* 128)/(u32)(group * 32 * 128)/'
 prod sum-goes-on arch/sm90.h 's/, d > 0);/, 1);/'
 prod product-fence arch/sm90.h 's/wgmma_fence();//'
 prod product-commit arch/sm90.h 's/wgmma_commit();//'
-prod registers arch/sm90.h 's/regs_less(56)/regs_less(64)/'
+prod registers@2 arch/sm90.h 's/regs_less(56)/regs_less(64)/'
 prod free-by-lanes arch/sm90.h \
     '/This warp has read the place/,/^}/s/if (lane_id() == 0)/if (lane_id() <= 1)/'
 prod message-of-item arch/sm90.h 's/ITEMS = 8,/ITEMS = 1,/'
-prod proxy-fence sched/producer.h 's/proxy_fence();//'
+prod proxy-fence@3 sched/producer.h 's/proxy_fence();//'
 prod wait-for-s sched/producer.h 's/tile_wait(1);//'
 prod wait-for-o sched/producer.h 's/tile_wait(0);//'
 prod p-early sched/producer.h \
     's/tile_wait(1);/tile_wait(1); tile_p_of(\&pp, \&s);/'
-prod fade-early sched/producer.h \
+prod fade-early@6 sched/producer.h \
     's/^\( *\)told = block_told/\1softmax_fade(o, \&fade); told = block_told/'
 prod free-early sched/producer.h 's/tile_wait(1);/ring_free(RING_V, \&at->v); tile_wait(1);/'
-prod late-p core/softmax.h 's/s->x\[r\]\[c\] \*= by;//'
-prod late-m core/softmax.h \
+prod late-p@6 core/softmax.h 's/s->x\[r\]\[c\] \*= by;//'
+prod late-m@4 core/softmax.h \
     's/m : m + (float)above/m : m + (float)above + 1/;s/exp2_fast(m - t->m\[r\])/exp2_fast(-above)/'
-prod fall-side core/fall.h 's/d + TILE_DOWN(r) < right/d + TILE_DOWN(r) > right/'
-prod fall-addends core/fall.h 's/other |= t->m\[r\] != fall_first(p, held, r);//'
+prod fall-side@7 core/fall.h 's/d + TILE_DOWN(r) < right/d + TILE_DOWN(r) > right/'
+prod fall-addends@7 core/fall.h 's/other |= t->m\[r\] != fall_first(p, held, r);//'
 prod fall-below core/fall.h 's/held->from - k0 >= ATTN_BN - 1/1/'
-prod range-down core/range.h 's/RANGE_DOWN ? -n/RANGE_DOWN ? 1 - n/'
-prod cap-sizes core/cap.h 's/if (!warp_any(!(size <= a.limit)))/if (1)/'
-prod counter sched/ahead.h 's/return grid + atomic/return grid + 1 + atomic/'
-prod section core/work.h 's/first = section \* p->near/first = section/'
+prod range-down@7 core/range.h 's/RANGE_DOWN ? -n/RANGE_DOWN ? 1 - n/'
+prod cap-sizes@8 core/cap.h 's/if (!warp_any(!(size <= a.limit)))/if (1)/'
+prod counter@5 sched/ahead.h 's/return grid + atomic/return grid + 1 + atomic/'
+prod section@5 core/work.h 's/first = section \* p->near/first = section/'
 prod last-full core/work.h 's/w->row0 -= WORK_ROWS - over;/w->row0 -= WORK_ROWS;/'
 prod first-short core/work.h 's/w->rows = over;/w->rows = over - 1;/'
 prod column-of-lanes arch/sm.h 's/c \/ TILE_OWN \* 4/c \/ TILE_OWN/'
@@ -330,11 +331,11 @@ prod column-own arch/sm.h 's/lane_id() \/ 4 \* TILE_OWN + n/lane_id() \/ 4 * TIL
 prod part-free sched/ahead.h 's/mbarrier_wait(SHARED_TOLD + 8, .*);/(void)part;/'
 prod part-parity sched/ahead.h \
     's/mbarrier_wait(SHARED_TOLD, part \& 1)/mbarrier_wait(SHARED_TOLD, 0)/'
-prod part-of-middle sched/ahead.h 's/return some & low & high;/return seen;/'
-prod part-of-group sched/ahead.h 's/part_at(part, PART_SEEN + group)/part_at(part, PART_SEEN)/'
-prod full-of-group sched/ahead.h 's/part_at(part, PART_FULL + group)/part_at(part, PART_FULL)/'
-prod block-of-group arch/sm90.h 's/(t->stage \* GROUPS + group)/(t->stage * GROUPS)/'
-prod baton sched/producer.h \
+prod part-of-middle@11 sched/ahead.h 's/return some & low & high;/return seen;/'
+prod part-of-group@5 sched/ahead.h 's/part_at(part, PART_SEEN + group)/part_at(part, PART_SEEN)/'
+prod full-of-group@9 sched/ahead.h 's/part_at(part, PART_FULL + group)/part_at(part, PART_FULL)/'
+prod block-of-group@5 arch/sm90.h 's/(t->stage \* GROUPS + group)/(t->stage * GROUPS)/'
+prod baton@10 sched/producer.h \
     '/^DEV void producer_unseen/,/^}/s/baton_pass(group, &at->q);/;/'
 prod v-of-next sched/producer.h 's/load_v(l, p, block, 2)/load_v(l, p, next, 2)/'
 
