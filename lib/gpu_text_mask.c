@@ -139,7 +139,7 @@ static void put_ends(const mask_text *c, const int32_t *word, int root, uint8_t 
     put(c->t, "}\n#define ATTN_MASK_FIRST %d\n", first);
 }
 
-/* -- The part of the rest that a column's rows share -------------------------------------------- */
+/* -- The part of the rest that a column's rows share ------------------------------------------- */
 
 /* The load by k and by what all rows of a block have in common; -1: there are none or several. */
 static int column_of(const mask_text *c, int root, const uint8_t *need) {

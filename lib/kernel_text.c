@@ -6835,8 +6835,9 @@ const attn__kernel_file attn__kernel_files[] = {
 "    return 1;\n"
 "}\n"
 "\n"
-"/* Where a mask lets later rows see more keys, the block that has fewer rows than others shall be the\n"
-"   first, not the last: rows before its end are its own, and all others begin so much earlier. */\n"
+"/* Where a mask lets later rows see more keys, the block that has fewer rows than others shall be\n"
+"   the first, not the last: rows before its end are its own, and all others begin so much\n"
+"   earlier. */\n"
 "DEV void work_last_full(attn_item *w) {\n"
 "    const i32 over = w->rows % WORK_ROWS;\n"
 "    if (over && w->row0 > 0) {\n"
@@ -7816,9 +7817,9 @@ const attn__kernel_file attn__kernel_files[] = {
 "/* What is looked at, one after the other. The class of a box is long code, which a mask that reads\n"
 "   tensors makes longer; it stands in the kernel once, so that it stays in the instruction cache:\n"
 "\n"
-"       wide     all blocks of the item, several a lane     what nobody sees at both ends is cut off\n"
-"       blocks   32 blocks, then the next 32 ...            until a part is found behind the one found\n"
-"       group    the part as group 0 sees it, group 1 ...   then it is told */\n"
+"       wide     all blocks of the item, several a lane    what nobody sees at both ends is cut off\n"
+"       blocks   32 blocks, then the next 32 ...           until a part is found behind the one found\n"
+"       group    the part as group 0 sees it, group 1 ...  then it is told */\n"
 "enum { LOOK_WIDE, LOOK_BLOCKS, LOOK_GROUP, LOOK_DONE };\n"
 "typedef struct ahead_scan {\n"
 "    attn_range it;   /* 32 blocks, or all of them; sought */\n"
@@ -7863,7 +7864,8 @@ const attn__kernel_file attn__kernel_files[] = {
 "    item_told(slot, &w);\n"
 "    const i32 row = w.row0 + (of_group ? s->group * 64 : 0), height = of_group ? 64 : ATTN_BM;\n"
 "    const int full = of_group && (s->told.full >> lane & 1);\n"
-"    const int asked = of_group ? (s->told.some >> lane & 1) && !full && row < w.rows : n < s->it.end;\n"
+"    const int some = s->told.some >> lane & 1;\n"
+"    const int asked = of_group ? some && !full && row < w.rows : n < s->it.end;\n"
 "    int class_ = full ? 2 : 0;\n"
 "    if (asked) {\n"
 "        class_ = range_rows(p, &w, row, height, count > 1 ? n : range_block(&s->it, n), count);\n"
@@ -9679,6 +9681,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"df78b20dd870764efd59ed7e7c6b23497ef8e263f6864f4360344e4596a0e16c",
-"25a65870d51e95a55ed89a56f05807942d9e46084b551a8ff5553cc341a2dc7b",
+"dd2595ad358dfd780f383575f001ded744dc2e2502c4a917cc59b41ca89b7994",
+"6acda3f2e7107b777bbd25be091feba3c9018c5367625875d9b0e3ccde5ca9b0",
 };

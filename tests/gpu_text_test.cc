@@ -307,7 +307,9 @@ TEST_CASE("text gives the bits of the vector machine, classes are never wrong") 
                     bounded += first > 0 || last < 0x7fffffff;
                 }
                 const int within = first <= pair.k && pair.k <= last;
-                if (mask && (within && (!rest || rest(&params, &pair, s, column(&params, &pair)))) != visible) {
+                const int kept =
+                    !rest || rest(&params, &pair, s, column(&params, &pair));
+                if (mask && (within && kept) != visible) {
                     FAIL("ends " << first << ".." << last << " and the rest are not " << visible);
                 }
                 if (verdict != 1 && visible != verdict / 2) {

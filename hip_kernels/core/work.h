@@ -73,8 +73,9 @@ DEV int work_place(const attn_params *p, work_number number, attn_item *w) {
     return 1;
 }
 
-/* Where a mask lets later rows see more keys, the block that has fewer rows than others shall be the
-   first, not the last: rows before its end are its own, and all others begin so much earlier. */
+/* Where a mask lets later rows see more keys, the block that has fewer rows than others shall be
+   the first, not the last: rows before its end are its own, and all others begin so much
+   earlier. */
 DEV void work_last_full(attn_item *w) {
     const i32 over = w->rows % WORK_ROWS;
     if (over && w->row0 > 0) {

@@ -160,9 +160,9 @@ DEV void ahead_tell_kind(int slot, u32 kind) {
 /* What is looked at, one after the other. The class of a box is long code, which a mask that reads
    tensors makes longer; it stands in the kernel once, so that it stays in the instruction cache:
 
-       wide     all blocks of the item, several a lane     what nobody sees at both ends is cut off
-       blocks   32 blocks, then the next 32 ...            until a part is found behind the one found
-       group    the part as group 0 sees it, group 1 ...   then it is told */
+       wide     all blocks of the item, several a lane    what nobody sees at both ends is cut off
+       blocks   32 blocks, then the next 32 ...           until a part is found behind the one found
+       group    the part as group 0 sees it, group 1 ...  then it is told */
 enum { LOOK_WIDE, LOOK_BLOCKS, LOOK_GROUP, LOOK_DONE };
 typedef struct ahead_scan {
     attn_range it;   /* 32 blocks, or all of them; sought */
@@ -207,7 +207,8 @@ DEV int scan_class(const ahead_scan *s, const attn_params *p, int slot) {
     item_told(slot, &w);
     const i32 row = w.row0 + (of_group ? s->group * 64 : 0), height = of_group ? 64 : ATTN_BM;
     const int full = of_group && (s->told.full >> lane & 1);
-    const int asked = of_group ? (s->told.some >> lane & 1) && !full && row < w.rows : n < s->it.end;
+    const int some = s->told.some >> lane & 1;
+    const int asked = of_group ? some && !full && row < w.rows : n < s->it.end;
     int class_ = full ? 2 : 0;
     if (asked) {
         class_ = range_rows(p, &w, row, height, count > 1 ? n : range_block(&s->it, n), count);
