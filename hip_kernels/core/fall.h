@@ -16,7 +16,7 @@
    tile. Where all rows of a warp have that m and the block lies below the diagonal, a lane's rows
    have their addends in common (fall_calm):
 
-       known          0  a row has no m     1, 3  all have  2  all have their first
+       known          0  a row has no m     1  all have     2  all have their first
        block          any                   any             full and below     other
        how            fall_step                             fall_calm          fall_step
 
@@ -40,6 +40,7 @@
 #define FALL_GROUP ATTN_WARP_ROWS
 #define FALL_FIRST 48.0f
 #define FALL_LEAST (ATTN_TYPE == ATTN_F16 ? -4.0f : -56.0f)
+#define FALL_NEVER (-1) /* no block begins there */
 
 DEV int fall_is_steep(const score_held *held) {
     return abs_f32(held->fall) * ATTN_BN > FALL_CALM;
@@ -52,17 +53,16 @@ DEV int fall_is_shared(const score_held *held) {
 /* Of an item; q0: number of its first row less that of key 0. */
 DEV void fall_hold(const attn_params *p, i32 q0, score_held *held) {
     held->fall = ATTN_SCORE_FALL(held->x) * (float)LOG2_E;
-    held->from = q0 + warp_row();
     held->own = p->pack == 1 && p->scale >= 0x1p-100f &&
                 abs_f32(held->fall) * ATTN_BN <= FALL_MOST;
-    held->calm = !(p->i0 & (FALL_GROUP - 1)) && fall_is_shared(held) &&
-                 !(held->fall < 0 && fall_is_steep(held));
+    held->from = q0 + tile_row(0) - tile_col(0);
+    held->below = q0 + warp_row() - (ATTN_BN - 1);
+    if (p->i0 & (FALL_GROUP - 1) || !fall_is_shared(held) ||
+        (held->fall < 0 && fall_is_steep(held))) {
+        held->below = FALL_NEVER;
+    }
 }
 
-/* d of the lane's first row and first column of a block. */
-DEV i32 fall_d(const score_held *held, i32 k0) {
-    return held->from - k0 + (tile_row(0) - warp_row()) - tile_col(0);
-}
 DEV i32 fall_up(const attn_params *p, int r) {
     return FALL_GROUP - 1 - (((i32)p->i0 + tile_row(0) + TILE_DOWN(r)) & (FALL_GROUP - 1));
 }
@@ -98,7 +98,7 @@ DEV void fall_p(tile_s *s, attn_soft *t, float *sum) {
 
 DEV void fall_calm(const attn_params *p, const score_held *held, i32 k0, tile_s *s) {
     const float factor = p->factor, gain = held->fall;
-    const float base = -(gain * (float)(fall_d(held, k0) + fall_up(p, 0)));
+    const float base = -(gain * (float)(held->from - k0 + fall_up(p, 0)));
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
         const float add = fma_f32(gain, (float)(tile_col(c) - tile_col(0)), base);
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
@@ -139,17 +139,24 @@ DEV void fall_move(const attn_params *p, const score_held *held, const float *m,
                                       : MINUS_INF;
     }
     softmax_move(top, t, f);
+    int other = 0;
+    float by[TILE_ROWS];
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        const float by = t->m[r] == SOFTMAX_NONE ? 0.0f : t->m[r] - m[r];
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-            s->x[r][c] -= by;
+        by[r] = t->m[r] == SOFTMAX_NONE ? 0.0f : t->m[r] - m[r];
+        other |= by[r] != 0.0f;
+    }
+    if (warp_any(other)) {
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+                s->x[r][c] -= by[r];
+            }
         }
     }
 }
 
 DEV void fall_step(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
                    int check, int known, tile_s *s, attn_soft *t, soft_fade *f) {
-    const i32 d = fall_d(held, k0);
+    const i32 d = held->from - k0;
     score_keys ends[TILE_ROWS];
     float m[TILE_ROWS];
     int follow[TILE_ROWS], below = 1, follows = 0;
@@ -178,21 +185,12 @@ DEV void fall_step(const attn_params *p, const attn_item *w, const score_held *h
     }
 }
 
-/* Of what a warp has alike: a vote says so, where held comes from shared memory. */
-DEV int fall_all(int is) {
-    return ATTN_PRODUCER ? is : !warp_any(!is);
-}
-/* 1: the step is fall_calm's. */
-DEV int fall_is_calm(const score_held *held, i32 k0, int check, int known) {
-    return known == 2 && !check && fall_all(held->from - k0 >= ATTN_BN - 1);
-}
-
 /* Products of a step become p in place. */
 DEV void fall_tile(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
                    int check, int known, tile_s *s, attn_soft *t, soft_fade *f) {
     float sum[TILE_ROWS];
     softmax_stay(f);
-    if (fall_is_calm(held, k0, check, known)) {
+    if (known == 2 && !check && k0 <= held->below) {
         fall_calm(p, held, k0, s);
         fall_p(s, t, sum); /* here, so that multiply-adds stand beside exponentials */
     } else {

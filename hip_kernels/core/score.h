@@ -186,8 +186,9 @@ DEV attn_row score_lane_row(const attn_params *p, const attn_item *w, int r) {
 typedef struct score_held {
     float x[2];
     float fall; /* fall.h: its gain */
-    i32 from;   /* q - k of the warp's first row and key 0 */
-    int own, calm; /* 1: exponents are fall.h's; its rows may have addends in common */
+    i32 from;   /* q - k of the lane's first row with key 0, in its column */
+    i32 below;  /* the last key with which a block begins that fall_calm may have */
+    int own;    /* 1: exponents are fall.h's */
 } score_held;
 #if ATTN_SCORE_HELD
 DEV void score_hold(const attn_params *p, const attn_item *w, score_held *held) {

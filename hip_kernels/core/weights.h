@@ -11,13 +11,8 @@
 
 /* 1: every step asks about its item; otherwise those that weights_ask says. */
 #define WEIGHTS_ASK (!SCORE_RAW || ATTN_HAS_DROPOUT)
-DEV int weights_ask(i32 block, int raw, const score_held *held, int known) {
-#if SCORE_FALLS
-    const int own = known == 2 || fall_all(held->own);
-#else
-    const int own = SCORE_CAPS;
-#endif
-    (void)held, (void)known;
+DEV int weights_ask(i32 block, int raw, const score_held *held) {
+    const int own = SCORE_CAPS || (SCORE_FALLS && held->own);
     return !block_is_full(block) || ATTN_HAS_DROPOUT || (SCORE_RAW ? !raw : !own);
 }
 
@@ -48,13 +43,11 @@ DEV void weights_plain(const attn_params *p, const attn_item *w, const score_hel
 }
 
 /* known of weights_of: 0, some row of the warp has no m; 1, all have, and nothing moves it but
-   softmax_late; 2, 3: of fall.h, now and never. */
+   softmax_late; 2: of fall.h. */
 DEV int weights_known(const attn_params *p, const score_held *held, const attn_soft *t) {
     int known = SOFTMAX_LATE && softmax_has(t);
 #if SCORE_FALLS
-    if (!fall_all(held->own & held->calm)) {
-        known *= 3;
-    } else if (fall_has_first(p, held, t)) {
+    if (held->own && fall_has_first(p, held, t)) {
         known = 2;
     }
 #endif
@@ -64,7 +57,7 @@ DEV int weights_known(const attn_params *p, const score_held *held, const attn_s
 /* The same behind a step, before which it was known. */
 DEV int weights_still(const attn_params *p, const score_held *held, const attn_soft *t,
                       const soft_fade *f, int known) {
-    const int asks = !known || (SCORE_FALLS && (known == 1 || (known == 2 && f->moved)));
+    const int asks = SCORE_FALLS ? known < 2 || f->moved : !known;
     return asks ? weights_known(p, held, t) : known;
 }
 
@@ -78,7 +71,7 @@ DEV void weights_of(const attn_params *p, const attn_item *w, const score_held *
 #if SCORE_CAPS
     cap_tile(p, w, k0, check, known, s, t, f);
 #elif SCORE_FALLS
-    if (known == 2 || fall_all(held->own)) {
+    if (held->own) {
         fall_tile(p, w, held, k0, check, known, s, t, f);
     } else {
         weights_plain(p, w, held, k0, check, raw, factor, s, t, f, known);

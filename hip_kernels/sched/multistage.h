@@ -241,7 +241,7 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
         if (LOADS_PAST || block[STAGES] >= 0) {
             ring_load(&hold_k, RING_K, stage, &next, block_row(block[STAGES], &next));
         }
-        if (!TILE_ITEM || weights_ask(block[0], raw, 0, 0)) {
+        if (!TILE_ITEM || weights_ask(block[0], raw, 0)) {
             asked = item_get(w);
         }
         const score_held held = held_take();

@@ -232,7 +232,7 @@ DEV void producer_weights(const attn_params *p, int slot, const score_held *held
                           int raw, float factor, tile_s *s, attn_soft *t, soft_fade *fade,
                           int *known) {
     attn_item w;
-    if (weights_ask(block, raw, held, *known)) {
+    if (weights_ask(block, raw, held)) {
         item_told(slot, &w);
     }
     weights_of(p, &w, held, block, raw, factor, s, t, 0, fade, *known);
@@ -282,12 +282,29 @@ DEV void producer_unseen(int group, producer_turns *at) {
     ring_free(RING_Q, &at->q);
 }
 
-/* The first product of an item, which no other of the group hides. */
-DEV void producer_first(int group, producer_turns *at, tile_s *s) {
+/* What the pairs of an item share. */
+DEV void producer_held(const attn_params *p, int slot, score_held *held) {
+#if ATTN_SCORE_HELD
+    attn_item w;
+    item_told(slot, &w);
+    score_hold(p, &w, held);
+#if SCORE_FALLS
+    fall_hold(p, w.seq.q0 + w.row0 - (i32)p->k0, held);
+    held->own = (int)warp_same((u32)held->own);
+    held->below = (i32)warp_same((u32)held->below);
+#endif
+#endif
+    (void)p, (void)slot, (void)held;
+}
+
+/* The first product of an item, which no other of the group hides; under it, what pairs share. */
+DEV void producer_first(const attn_params *p, int group, producer_turns *at, score_held *held,
+                        tile_s *s) {
     if (IN_TURN) {
         baton_wait(group, &at->q);
     }
     tile_qk(s, group, at->q.stage, at->k.stage);
+    producer_held(p, at->slot, held);
     tile_wait(0);
     tile_pin_s(s);
     if (IN_TURN) {
@@ -320,23 +337,12 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
     soft_fade fade;
     int known = 0;
     score_held held = {{0, 0}, 0, 0, 0, 0};
-#if ATTN_SCORE_HELD
-    attn_item w;
-    item_told(at->slot, &w);
-    score_hold(p, &w, &held);
-#if SCORE_FALLS
-    fall_hold(p, w.seq.q0 + w.row0 - (i32)p->k0, &held);
-    held.own = (int)warp_same((u32)held.own);
-    held.calm = (int)warp_same((u32)held.calm);
-    held.from = (i32)warp_same((u32)held.from);
-#endif
-#endif
     i32 told = producer_pass(group, at, BLOCK_SEEN);
     if (GROUPS_PASS && !(told & BLOCK_SEEN)) {
         producer_unseen(group, at);
         return;
     }
-    producer_first(group, at, &s);
+    producer_first(p, group, at, &held, &s);
     producer_weights(p, at->slot, &held, block_of(told), raw, factor, &s, t, &fade, &known);
     tile_p_of(&pp, &s);
     ROLLED while (!(told & BLOCK_END)) {
