@@ -91,12 +91,12 @@ static void choose(const attn__problem *p, const attn__target *target, attn__gri
     grid->xcds = target->xcds;
 }
 
-/* Heads whose K and V the second cache holds together go side by side; more of them where a mask
-   reads tensors, since of documents a row sees few keys, and the last items are short ones of many
-   heads then. Where items differ in length
-   and there is much to do, blocks ask a counter for them: it costs a launch before. Where a call
-   returns when its work has ended, that is, emulated, small calls have sections and a counter. */
-enum { COUNTER = 256 };
+/* Heads whose K and V the second cache holds together go side by side. There are more of them where
+   a mask reads tensors, since of documents a row sees few keys, and where they are two or three:
+   the last items, which are short, shall be of many heads. Where items differ in length and there
+   is much to do, blocks ask a counter for them: it costs a launch before. Where a call returns when
+   its work has ended, that is, emulated, small calls have sections and a counter. */
+enum { COUNTER = 256, READ_HEADS = 8 };
 typedef struct order_limits {
     int64_t cached; /* bytes */
     double much;    /* operations */
@@ -105,15 +105,15 @@ static order_limits limits_of(const attn_plan *plan) {
     return plan->device->driver->event_new ? (order_limits){17 << 20, 1e11}
                                            : (order_limits){1 << 17, 2e6};
 }
-enum { READ_HEADS = 8 };
 static void choose_order(const attn_plan *plan, attn__grid *grid, int reads) {
     const attn__problem *const p = &plan->problem;
     const double work = 2.0 * (double)(p->B * p->H * p->NQ) * (double)(p->NK * (p->D + p->DV));
     const int64_t bytes = p->NK * (p->D + p->DV) * attn__type_bytes(p->q.type);
     const order_limits limits = limits_of(plan);
-    const int64_t held = limits.cached / (bytes + 1) * (grid->pack > 1 ? 1 : p->H / p->HK) *
-                         (reads ? READ_HEADS : 1);
-    const int64_t heads = p->B * p->H / grid->pack, near = held < heads ? held : heads;
+    const int64_t cached = limits.cached * (reads ? READ_HEADS : 1);
+    const int64_t held = cached / (bytes + 1) * (grid->pack > 1 ? 1 : p->H / p->HK);
+    const int64_t more = held == 2 || held == 3 ? 2 * held : held;
+    const int64_t heads = p->B * p->H / grid->pack, near = more < heads ? more : heads;
     const int differ = attn__has_mask(p->variant) || p->block_m > 0 || p->has_q_used ||
                        p->has_k_used || p->q_packed || p->k_packed;
     if (grid->producer && differ && work > limits.much && plan->device->driver->zero) {
