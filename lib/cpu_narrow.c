@@ -8,8 +8,8 @@
                              |row|        multiplied at once; then softmax of each part's rows; then
                              |row|        32 rows of v at a time, as they lie
 
-   With tile registers both products take bf16 rows as they lie (cpu_few.c). While k is multiplied
-   v is asked for, and while v is, the next tile's k, a few lines at a time.
+   While k is multiplied v is asked for, and while v is, the next tile's k, a few lines at a time.
+   With tile registers both products take bf16 rows as they lie and ask 16 rows ahead (cpu_few.c).
    The sums are those of any other tile, bit for bit: an element's terms are added in order of the
    keys, from zero. Not so p v of bf16 pairs without tile registers: p stays f32 and v's numbers
    are made f32, as pairing rows of v takes longer than their products there. With
