@@ -42,6 +42,11 @@ DEV int warp_part(void) {
 DEV int tile_row(int r) {
     return warp_row() + TILE_DOWN(r) + lane_id() / 4;
 }
+/* How many of a lane's columns lie at most `right` behind its first one. */
+#define TILE_COUNTS (ATTN_SPLIT == 1)
+DEV i32 tile_count(i32 right) {
+    return right < 0 ? 0 : (right >> 3) * 2 + (right & 7 ? 2 : 1);
+}
 /* Column c of a lane whose warp has the columns of 16 from `first` on, every `each`-th. */
 DEV int lane_col(int c, int first, int each) {
     return (c / 4 * each + first) * 16 + c / 2 % 2 * 8 + c % 2 + lane_id() % 4 * 2;

@@ -368,6 +368,26 @@ DEV void score_all_ends(const attn_params *p, const attn_item *w, i32 k0, score_
     }
 }
 
+/* Ends alone, of few columns: a bit each, which compilers move to predicates eight at a time. */
+#define SCORE_BITS                                                                                 \
+    (TILE_COUNTS && !ATTN_MASK_REST && !ATTN_HAS_BLOCKS && TILE_COLS(ATTN_BN) <= 32)
+#if SCORE_BITS
+DEV u32 score_bits(i32 right) {
+    const i32 n = tile_count(right);
+    return n < 32 ? (1u << n) - 1 : ~0u;
+}
+DEV void score_mask_by(const attn_params *p, const attn_item *w, const score_keys *ends, i32 k0,
+                       float scale, tile_s *s) {
+    (void)p, (void)w, (void)k0, (void)scale;
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        const u32 low = ATTN_MASK_FIRST ? score_bits(ends[r].first - 1) : 0;
+        const u32 seen = score_bits(ends[r].last) & ~low;
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            s->x[r][c] = seen >> c & 1 ? s->x[r][c] : MINUS_INF;
+        }
+    }
+}
+#else
 /* What is masked becomes -inf. scale: of what stands in s, for masks that read it. */
 DEV void score_mask_by(const attn_params *p, const attn_item *w, const score_keys *ends, i32 k0,
                        float scale, tile_s *s) {
@@ -396,6 +416,7 @@ DEV void score_mask_by(const attn_params *p, const attn_item *w, const score_key
         }
     }
 }
+#endif
 DEV void score_mask(const attn_params *p, const attn_item *w, i32 k0, float scale, tile_s *s) {
     score_keys ends[TILE_ROWS];
     score_all_ends(p, w, k0, ends);

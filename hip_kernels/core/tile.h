@@ -80,6 +80,8 @@
        TILE_O_SCALE   what tile_pv multiplies o by besides, where it is not 1; core/ divides
 
        TILE_DOWN(r)   tile_row(r) less tile_row(0), if it is a constant
+       TILE_COUNTS    1: i32 tile_count(i32 right): how many of a lane's columns lie at most `right`
+                      behind its first one
        TILE_SPREADS   1: a warp has all columns, lanes of a row others: lane L looks at columns
                       tile_own(0 .. TILE_OWN - 1) for all, and tile_spread(own, c) is what was found
                       at tile_col(c)
@@ -243,6 +245,9 @@ DEV int tile_out(int c) {
 #endif
 #ifndef TILE_O_SCALE
 #define TILE_O_SCALE 1.0f
+#endif
+#ifndef TILE_COUNTS
+#define TILE_COUNTS 0
 #endif
 
 /* What the arch header lacks, by name: a macro by #error, a function by the compiler's own. */
