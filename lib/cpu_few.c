@@ -130,7 +130,8 @@ static void reorder(__m512 *a, __m512 *b, int back) {
 
 /* Rows of up to 128 columns to registers' memory, or back. Of 16 columns alone only the low halves
    of lines were joined: their sums are halves of two registers. */
-static void move_sums(char sums[2 * HALF][TILE], float *at, int ld, int rows, int columns, int back) {
+static void move_sums(char sums[2 * HALF][TILE], float *at, int ld, int rows, int columns,
+                      int back) {
     for (int i = 0; i < rows; i++, at += ld) {
         for (int j = 0; j < columns; j += 2 * SIDE) {
             float *const low = (float *)(sums[j / SIDE] + i * ROW);
