@@ -3704,17 +3704,10 @@ const attn__kernel_file attn__kernel_files[] = {
 "                                      : MINUS_INF;\n"
 "    }\n"
 "    softmax_move(top, t, f);\n"
-"    int other = 0;\n"
-"    float by[TILE_ROWS];\n"
 "    UNROLL for (int r = 0; r < TILE_ROWS; r++) {\n"
-"        by[r] = t->m[r] == SOFTMAX_NONE ? 0.0f : t->m[r] - m[r];\n"
-"        other |= by[r] != 0.0f;\n"
-"    }\n"
-"    if (warp_any(other)) {\n"
-"        UNROLL for (int r = 0; r < TILE_ROWS; r++) {\n"
-"            UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {\n"
-"                s->x[r][c] -= by[r];\n"
-"            }\n"
+"        const float by = t->m[r] == SOFTMAX_NONE ? 0.0f : t->m[r] - m[r];\n"
+"        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {\n"
+"            s->x[r][c] -= by;\n"
 "        }\n"
 "    }\n"
 "}\n"
@@ -8997,14 +8990,12 @@ const attn__kernel_file attn__kernel_files[] = {
 "    (void)p, (void)slot, (void)held;\n"
 "}\n"
 "\n"
-"/* The first product of an item, which no other of the group hides; under it, what pairs share. */\n"
-"DEV void producer_first(const attn_params *p, int group, producer_turns *at, score_held *held,\n"
-"                        tile_s *s) {\n"
+"/* The first product of an item, which no other of the group hides. */\n"
+"DEV void producer_first(int group, producer_turns *at, tile_s *s) {\n"
 "    if (IN_TURN) {\n"
 "        baton_wait(group, &at->q);\n"
 "    }\n"
 "    tile_qk(s, group, at->q.stage, at->k.stage);\n"
-"    producer_held(p, at->slot, held);\n"
 "    tile_wait(0);\n"
 "    tile_pin_s(s);\n"
 "    if (IN_TURN) {\n"
@@ -9037,12 +9028,13 @@ const attn__kernel_file attn__kernel_files[] = {
 "    soft_fade fade;\n"
 "    int known = 0;\n"
 "    score_held held = {{0, 0}, 0, 0, 0, 0};\n"
+"    producer_held(p, at->slot, &held);\n"
 "    i32 told = producer_pass(group, at, BLOCK_SEEN);\n"
 "    if (GROUPS_PASS && !(told & BLOCK_SEEN)) {\n"
 "        producer_unseen(group, at);\n"
 "        return;\n"
 "    }\n"
-"    producer_first(p, group, at, &held, &s);\n"
+"    producer_first(group, at, &s);\n"
 "    producer_weights(p, at->slot, &held, block_of(told), raw, factor, &s, t, &fade, &known);\n"
 "    tile_p_of(&pp, &s);\n"
 "    ROLLED while (!(told & BLOCK_END)) {\n"
@@ -9710,6 +9702,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"ad2191bdaf4f954170238036e4b3b2c61e6ee2d06a645ceaec116a6fad0ac755",
-"5f6e3ae436e55fc73987ff5a35095527ad11319874cfc67d32214a46deab7c5d",
+"658039f3f1f256e448280119f6add3fc8258b59f2bf2763b52806ecd295b1264",
+"7baede36f5a53655f668f42dcd382b2c96fb4e6054436b94662b76ba3f9b06ca",
 };

@@ -139,17 +139,10 @@ DEV void fall_move(const attn_params *p, const score_held *held, const float *m,
                                       : MINUS_INF;
     }
     softmax_move(top, t, f);
-    int other = 0;
-    float by[TILE_ROWS];
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-        by[r] = t->m[r] == SOFTMAX_NONE ? 0.0f : t->m[r] - m[r];
-        other |= by[r] != 0.0f;
-    }
-    if (warp_any(other)) {
-        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
-                s->x[r][c] -= by[r];
-            }
+        const float by = t->m[r] == SOFTMAX_NONE ? 0.0f : t->m[r] - m[r];
+        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+            s->x[r][c] -= by;
         }
     }
 }

@@ -297,14 +297,12 @@ DEV void producer_held(const attn_params *p, int slot, score_held *held) {
     (void)p, (void)slot, (void)held;
 }
 
-/* The first product of an item, which no other of the group hides; under it, what pairs share. */
-DEV void producer_first(const attn_params *p, int group, producer_turns *at, score_held *held,
-                        tile_s *s) {
+/* The first product of an item, which no other of the group hides. */
+DEV void producer_first(int group, producer_turns *at, tile_s *s) {
     if (IN_TURN) {
         baton_wait(group, &at->q);
     }
     tile_qk(s, group, at->q.stage, at->k.stage);
-    producer_held(p, at->slot, held);
     tile_wait(0);
     tile_pin_s(s);
     if (IN_TURN) {
@@ -337,12 +335,13 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
     soft_fade fade;
     int known = 0;
     score_held held = {{0, 0}, 0, 0, 0, 0};
+    producer_held(p, at->slot, &held);
     i32 told = producer_pass(group, at, BLOCK_SEEN);
     if (GROUPS_PASS && !(told & BLOCK_SEEN)) {
         producer_unseen(group, at);
         return;
     }
-    producer_first(p, group, at, &held, &s);
+    producer_first(group, at, &s);
     producer_weights(p, at->slot, &held, block_of(told), raw, factor, &s, t, &fade, &known);
     tile_p_of(&pp, &s);
     ROLLED while (!(told & BLOCK_END)) {
