@@ -338,9 +338,9 @@ typedef struct attn_blocks {
    q_offsets; k and v likewise and independently.
    Element types: q, k and v have one type, f32, f16, bf16 or one of the four of 8 bits; o, dout,
    dq, dk and dv each f32, f16 or bf16, whatever q has; lse and dlse f32. Device "ref" alone takes
-   f64 in all of these.
-   Forward looks at no member from dout to dsink and writes no capture's grad: one call serves
-   both directions. */
+   f64 in all of these. GPUs round a dout of another type to q's first; if that is f16, 2^-25 and
+   less becomes 0, 65520 and more infinite: scale the loss. Forward looks at no member from dout to
+   dsink and writes no capture's grad: one call serves both directions. */
 typedef struct attn_call {
     uint32_t size, flags;
     double scale;            /* any number that is finite in f32, with ATTN_SCALE_GIVEN */

@@ -27,8 +27,8 @@
 
 enum { ROWS, SINK, CLEAR, QUERIES, KEYS, VALUES, GRADS, FUSED, DQ };
 enum { SUM = 1, SUM_V = 2 }; /* of ATTN_SUMS: dq or dk, dv */
-/* Bytes that a thread of the fused kernel may spill: outside of the products, they cost less than a
-   smaller step (docs/perf.md). */
+/* Bytes that a thread of the fused kernel may spill, as a smaller step or, of groups of warps, the
+   twin would cost more (docs/perf.md). */
 enum { FEW = 64 };
 
 /* -- Plan -------------------------------------------------------------------------------------- */
@@ -100,16 +100,17 @@ static int may_fuse(const attn_plan *plan, const attn__job *job) {
 }
 
 /* Where blocks of keys differ in length, heads whose q, dO and parts of dq the second cache holds
-   together go side by side, so that short ones come last. In turns blocks of the same head that
-   run at once wait for each other: there are fewer of them. */
-enum { CACHED = 24 << 20, IN_TURNS = 16 };
+   together go side by side, so that short ones come last. In turns blocks of a head wait for each
+   other, the more of them run at once: heads that have so many rows together go side by side, be
+   there a mask or none (docs/schedules.md). */
+enum { CACHED = 24 << 20, IN_TURNS = 16384 };
 static int near_of(const attn__problem *p, int ordered) {
     const int differ =
         attn__has_mask(p->variant) || p->block_m > 0 || p->has_q_used || p->q_packed;
     const int64_t bytes =
         p->H / p->HK * p->NQ * (2 * p->D * p->q.bytes + compiled_size(p) * (int64_t)sizeof(float));
     const int64_t held = differ ? CACHED / (bytes + 1) : 1;
-    const int64_t near = ordered && held < IN_TURNS ? IN_TURNS : held;
+    const int64_t near = ordered ? IN_TURNS / (p->NQ + 1) + 1 : held;
     return near < 1 ? 1 : near > 1024 ? 1024 : (int)near;
 }
 

@@ -240,7 +240,7 @@ set=backward
 plant back-barrier sched/backward.h 's/ring_sync(); \/\* A \*\///'
 plant back-barrier-b sched/backward.h 's/ring_sync(); \/\* B \*\///' emu:gfx942
 plant back-place sched/backward.h 's/next = AHEAD % STAGES/next = 0/' emu:sm_80
-plant back-one-head sched/backward.h 's/block_number(s.block) \/ steps/0/'
+plant back-one-head sched/backward.h 's/block_number(told) \/ steps/0/'
 plant back-steps-of-heads@8 core/range.h 's/i0 = n % steps \* ATTN_BN/i0 = n \/ steps * ATTN_BN/'
 plant back-no-delta core/grad.h 's/ - stats->c)/)/'
 plant back-no-derivative@3 core/grad.h 's/t.g \*= by_s;//'
@@ -258,7 +258,7 @@ plant back-even-sum@6 core/grad.h 's/t->sum\[i\] = warp_sum(t->sum\[i\]);//'
 plant back-left@7 core/grad.h 's/~(grad_pairs)0 >>/(grad_pairs)0 >>/'
 plant back-exponent@6 core/exact.h 's/ << from % 8;/ << from % 4;/'
 plant fused-barrier sched/backward.h 's/ring_sync(); \/\* C \*\///' emu:sm_80 emu:sm_90a
-plant fused-sums-of-heads@6 sched/backward.h 's/step\[0\].h != w->h/0/' emu:sm_80
+plant fused-sums-of-heads@6 sched/backward.h 's/now.h != w->h/0/' emu:sm_80
 plant fused-not-cleared attn_bwd_rows.hip 's/zero = {{0,/zero = {{1065353216,/' emu:sm_80
 plant fused-sequence@3 core/dq.h 's/w->seq.q_row \/ ATTN_BN + n/n/' emu:sm_80
 plant fused-other-columns arch/sm80_16.h 's/const int n = pass \* DQ_N + c \/ 4/&+ 1/' emu:sm_80

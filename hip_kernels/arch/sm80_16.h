@@ -196,7 +196,7 @@ DEV int dq_col(int c, int pass) {
 /* g is read transposed: 16 keys of 16 queries, rows lane % 8 (+ 8: bit 4), the second 8 queries
    where bit 3 is set. */
 DEV void tile_dq(tile_d *d, int pass) {
-    const u32 lane = (u32)lane_id(), key = lane % 8 + lane / 16 * 8;
+    const u32 lane = forget((u32)lane_id()), key = lane % 8 + lane / 16 * 8;
     const u32 g_at = forget(share_at(SHARE_G, key, (u32)dq_first() / 8 + lane / 8 % 2));
     const u32 k_at = forget(stage_at(RING_Q, 0) +
                             chunk_at(lane % 16, (u32)dq_part() * 2 + lane / 16, CHUNKS_K));

@@ -16,6 +16,7 @@
 #define ATTN_SM90_GRAD_H
 
 #define TILE_FLIES 1
+#define TILE_LEAN  (ATTN_BN > 64 || ATTN_HAS_SCORE)
 
 #define WGMMA_NAME_(n, kind, type) wgmma_64x##n##x16_##kind##_##type
 #define WGMMA_NAME(n, kind, type)  WGMMA_NAME_(n, kind, type)
@@ -104,7 +105,8 @@ DEV u32 share_at(int what, u32 key, u32 chunk) {
 }
 
 DEV void tile_share(int what, const tile_p *p) {
-    const u32 key = (u32)(warp_row() + lane_id() / 4), t = (u32)lane_id() % 4;
+    const u32 lane = TILE_LEAN ? forget((u32)lane_id()) : (u32)lane_id();
+    const u32 key = (u32)warp_row() + lane / 4, t = lane % 4;
     const u32 first = (u32)(warp_part() * (N_QUERIES / 8));
     const u32 to = forget(share_at(what, key, first) + t * 4);
     UNROLL for (int k = 0; k < N_QUERIES / 16; k++) {

@@ -86,7 +86,8 @@ DEV attn_stats grad_stats(const attn_params *p, const attn_item *w, i32 h, i32 i
        attn_grads_end(p, at, sum)               adds the sums of pair's head */
 /* Pairs of a lane's tile, a bit each. */
 typedef u64 grad_pairs;
-#define GRAD_PAIR(r, c) ((grad_pairs)1 << ((c) * TILE_ROWS + (r)))
+#define GRAD_PAIR(r, c)  ((grad_pairs)1 << ((c) * TILE_ROWS + (r)))
+#define GRAD_PAIRS(c, n) (~(grad_pairs)0 >> (64 - TILE_ROWS * (n)) << (c) * TILE_ROWS)
 
 #ifndef ATTN_GRAD_SUMS
 #define ATTN_GRAD_SUMS  0
@@ -134,16 +135,16 @@ DEV void grad_reads_again(const attn_params *p, const attn_item *w, i32 i, i32 k
 }
 #endif
 
-/* The tile's sums, if they are finite; else all of its pairs are left. */
-DEV void grad_rows_add(grad_rows *t, const float *part, grad_pairs left) {
-    (void)part;
-    t->left = left;
+/* The sums of `all`, if they are finite; else all of these pairs are left; of them also `left`. */
+DEV void grad_rows_add(grad_rows *t, const float *part, grad_pairs left, grad_pairs all) {
+    (void)part, (void)all;
+    t->left |= left;
 #if ATTN_HAS_GRADS && ATTN_GRADS_EVEN
     float zero = 0;
     for (int i = 0; i < ATTN_GRAD_SUMS; i++) {
         zero = fma_f32(part[i], 0.0f, zero);
     }
-    t->left = zero == 0.0f ? 0 : ~(grad_pairs)0 >> (64 - TILE_ROWS * TILE_COLS(ATTN_BN));
+    t->left |= zero == 0.0f ? 0 : all;
     for (int i = 0; i < ATTN_GRAD_SUMS; i++) {
         t->sum[i] += zero == 0.0f ? part[i] : 0;
     }
@@ -230,10 +231,10 @@ DEV int grad_near(const attn_params *p, const attn_item *w, const tile_s *s) {
 #define GRAD_DOWN(r) (tile_row(r) - tile_row(0))
 #endif
 
-/* Products of the lane's keys with queries i0.. of head w->h become p w and g; `from`: where the
-   queries' statistics are shared. */
+/* Products of the lane's keys with queries i0.. of head w->h become p w and g: of columns c0 to
+   c0 + n - 1 of the tile. `from`: where the queries' statistics are shared. */
 DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u32 from, i32 i0,
-                   int check, int near, tile_s *s, tile_s *dp) {
+                   int c0, int n, int check, int near, tile_s *s, tile_s *dp) {
     /* places are computed here, each step: in the loop registers are few */
     const i32 row0 = (i32)forget((u32)w->row0), first = (i32)forget((u32)i0);
     const float d0 = (float)(w->seq.q0 + first + tile_col(0) - ((i32)p->k0 + row0 + tile_row(0)));
@@ -242,7 +243,7 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
     float part[ATTN_GRAD_SUMS + 1] = {0};
     float *const sums = ATTN_GRADS_EVEN ? part : rows->sum;
     (void)from;
-    UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+    UNROLL for (int c = c0; c < c0 + n; c++) {
         const i32 i = first + tile_col(c);
         const attn_row row = score_row(p, w, i);
         const int there = !check || i < w->seq.nq;
@@ -275,7 +276,7 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
             dp->x[r][c] = there ? t.g : 0;
         }
     }
-    grad_rows_add(rows, sums, left);
+    grad_rows_add(rows, sums, left, GRAD_PAIRS(c0, n));
 }
 
 /* The same of pairs that are all visible, whose score is the product, in two turns: what needs s
@@ -313,7 +314,7 @@ DEV void grad_tile_g(u32 from, const tile_s *s, tile_s *dp) {
 #define GRAD_NEAR 0
 /* Products of the lane's queries, of which `rows` tells, with keys k0.. become p and g. */
 DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u32 from, i32 k0,
-                   int check, int near, tile_s *s, tile_s *dp) {
+                   int c0, int n, int check, int near, tile_s *s, tile_s *dp) {
     grad_pairs left = 0;
     float part[ATTN_GRAD_SUMS + 1] = {0};
     float *const sums = ATTN_GRADS_EVEN ? part : rows->sum;
@@ -323,7 +324,7 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
 #endif
     UNROLL for (int r = 0; r < TILE_ROWS; r++) {
         const attn_row row = score_lane_row(p, w, r);
-        UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
+        UNROLL for (int c = c0; c < c0 + n; c++) {
             const attn_grad t = grad_pair(p, w, &row, k0 + tile_col(c), &rows->of[r], check, 0, 0,
                                           1, s->x[r][c], dp->x[r][c]);
 #if ATTN_HAS_GRADS
@@ -336,7 +337,7 @@ DEV void grad_tile(const attn_params *p, const attn_item *w, grad_rows *rows, u3
             dp->x[r][c] = t.g;
         }
     }
-    grad_rows_add(rows, sums, left);
+    grad_rows_add(rows, sums, left, GRAD_PAIRS(c0, n));
 }
 #endif
 

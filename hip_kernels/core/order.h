@@ -2,15 +2,21 @@
 
    Who calls it: sched/backward.h, attn_bwd.hip. Behind a query block's elements (dq.h) stands a
    number for each warp, its turn: 1 + the block of keys whose warp of this number added last. Such
-   a warp adds when the last block of keys before its own that sees the query block has added, and
-   passes the turn on in its next step, when its additions are long done:
+   a warp adds when the block of keys behind its own that is nearest and sees the query block has
+   added, and passes the turn on in its next step, when its additions are long done:
 
-       keys 0    | add m | pass m, add m-1 | pass m-1, add m-2 | ...     from the last step to the
-       keys 1    |   wait m ........ | add m | pass m, add m-1 | ...     first, a step behind
+       keys 3    | add 3 |                    causal: keys n see queries n and later ones
+       keys 2    | add 2 | pass 2, add 3 |
+       keys 1    | add 1 | pass 1, add 2 | pass 2, add 3 |
+       keys 0    | add 0 | pass 0, add 1 | pass 1, add 2 | pass 2, add 3 |      time ->
+
+   Blocks begin from the last of a head to the first, and each goes from the first step that it sees
+   to the last. Under a mask like causal a block is a step behind the one before it wherever they
+   meet, so nobody waits, and a few steps later what all of them read and add to is still in the
+   second cache. Without a mask each waits once.
 
    Warps do not wait for each other here. Blocks take their numbers when they begin, so that those
-   before have begun, too: nobody waits for one that cannot run. Under a mask like causal the first
-   blocks of keys have the most steps, and the last steps are those that all of them see. */
+   whose turn comes before have begun, too: nobody waits for one that cannot run. */
 #ifndef ATTN_ORDER_H
 #define ATTN_ORDER_H
 
@@ -35,20 +41,19 @@ DEV void order_begin(const attn_params *p, u32 shared) {
     block_sync();
 }
 
-/* 1 + the last block of keys before the item's that sees step n of range.h; 0: there is none.
-   is_before: of range.h; mostly it is the one before. */
+/* 1 + the block of keys nearest behind the item's that sees step n of range.h; 0: there is none.
+   is_before: of range.h; mostly it is the next one. */
 DEV u32 order_turn(const attn_params *p, const attn_item *w, i32 n, int is_before) {
     const i32 own = w->row0 / ATTN_BM;
     if (is_before) {
-        return (u32)own;
+        return (u32)(own + 2);
     }
-    ROLLED for (i32 past = own - 1; past > 0; past -= TILE_LANES) {
+    ROLLED for (i32 next = own + 2; next * ATTN_BM < w->rows; next += TILE_LANES) {
         attn_item before = *w;
-        const i32 other = past - 1 - lane_id();
-        before.row0 = other * ATTN_BM;
-        const u64 seen = warp_ballot(other >= 0 && range_class(p, &before, n) != 0);
+        before.row0 = (next + lane_id()) * ATTN_BM;
+        const u64 seen = warp_ballot(before.row0 < w->rows && range_class(p, &before, n) != 0);
         if (seen) {
-            return (u32)(past - first_bit(seen));
+            return (u32)(next + first_bit(seen) + 1);
         }
     }
     return 0;

@@ -35,8 +35,8 @@ typedef struct attn_range {
 } attn_range;
 
 /* A block told, as range_next returns it: its number, doubled, plus 1 if all its pairs are visible;
-   -1: no block is left. In turns (order.h), plus BLOCK_BEFORE if the block of keys before this one
-   sees some of it, too. */
+   -1: no block is left. In turns (order.h), plus BLOCK_BEFORE if the block of keys whose turn comes
+   before this one's, the next in memory, sees some of it, too. */
 enum { BLOCK_BEFORE = 1 << 30 };
 DEV i32 block_number(i32 told) {
     return (ATTN_ORDERED ? told & (BLOCK_BEFORE - 1) : told) >> 1;
@@ -110,22 +110,21 @@ DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
 }
 #endif
 
-/* The block of number n: numbers may go the other way (core/order.h), or be negative (core/fall.h),
-   so that the last block comes first. */
-DEV i32 range_block(const attn_range *it, i32 n) {
-    return ATTN_ORDERED ? it->end - 1 - n : RANGE_DOWN ? -n : n;
+/* The block of number n: numbers may be negative (core/fall.h), so that the last block comes
+   first. */
+DEV i32 range_block(i32 n) {
+    return RANGE_DOWN ? -n : n;
 }
 
 DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
     const i32 n = it->base + lane_id();
-    const int class_ = n < it->end ? range_class(p, w, range_block(it, n)) : 0;
+    const int class_ = n < it->end ? range_class(p, w, range_block(n)) : 0;
     it->some = (lane_bits)warp_ballot(class_ != 0);
     it->full = (lane_bits)warp_ballot(class_ == 2);
 #if ATTN_ORDERED
     attn_item last = *w;
-    last.row0 -= ATTN_BM;
-    it->before = (lane_bits)warp_ballot(n < it->end && last.row0 >= 0 &&
-                                        range_class(p, &last, range_block(it, n)) != 0);
+    last.row0 += ATTN_BM;
+    it->before = (lane_bits)warp_ballot(n < it->end && range_class(p, &last, range_block(n)) != 0);
 #endif
 }
 
@@ -196,7 +195,7 @@ DEV i32 range_next(attn_range *it, const attn_params *p, const attn_item *w) {
     }
     const int bit = first_bit(it->some);
     it->some &= it->some - 1;
-    i32 block = range_block(it, it->base + bit) * 2 + (int)(it->full >> bit & 1);
+    i32 block = range_block(it->base + bit) * 2 + (int)(it->full >> bit & 1);
 #if ATTN_ORDERED
     block |= it->before >> bit & 1 ? BLOCK_BEFORE : 0;
 #endif

@@ -127,6 +127,9 @@
        tile_wait(n)    all products have ended but the n youngest, a constant
        tile_pin_s, tile_pin_o, tile_pin_d      of a result: it is there now
 
+   TILE_LEAN       1: in backward's loop registers are few, and what can be read or computed again
+                   stays in none
+
    -- Dropout ----------------------------------------------------------------------------------
        TILE_DROP_CALLS     calls of the generator (dropout.h) whose keys a lane holds, for each row
                            and group of 32 keys
@@ -237,6 +240,9 @@ DEV int tile_out(int c) {
 #endif
 #ifndef TILE_FULL
 #define TILE_FULL 0
+#endif
+#ifndef TILE_LEAN
+#define TILE_LEAN ATTN_FUSED
 #endif
 #ifndef TILE_FLIES
 #define tile_wait(n)     ((void)0)

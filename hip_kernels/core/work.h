@@ -8,7 +8,8 @@
        ((section * q_tiles + row block, last first) * near + head in the section) * splits + split
 
    so blocks that run at the same time share K and V in the second cache, and where a mask lets
-   later rows see more keys the long ones begin first; keys as rows go from first to last. Blocks b,
+   later rows see more keys the long ones begin first; keys as rows go from first to last, and the
+   other way in turns (order.h). Blocks b,
    b + xcds, ... run on one chiplet; they get items that follow each other:
 
        block  0 1 2 3 4 5 ...        chiplet 0: items 0 .. n      n = ceil(items / xcds) - 1
@@ -69,7 +70,7 @@ DEV int work_place(const attn_params *p, work_number number, attn_item *w) {
     w->b = (i32)b;
     w->h = of_group ? head * p->group : head;
     w->hk = of_group ? head : (i32)quotient(head, p->group, p->per_group);
-    w->row0 = (ATTN_KEY_ROWS ? tile : p->q_tiles - 1 - tile) * WORK_ROWS;
+    w->row0 = (ATTN_KEY_ROWS && !ATTN_ORDERED ? tile : p->q_tiles - 1 - tile) * WORK_ROWS;
     return 1;
 }
 

@@ -142,7 +142,7 @@ DEV void ahead_tell(u32 part, const attn_range *it, int is_last) {
     warp_sync();
     if (lane_id() == 0) {
         shared_store_u32(part_at(part, PART_SOME), it->some);
-        shared_store_u32(part_at(part, PART_BASE), (u32)range_block(it, it->base));
+        shared_store_u32(part_at(part, PART_BASE), (u32)range_block(it->base));
         shared_store_u32(part_at(part, PART_LAST), (u32)is_last);
         mbarrier_arrive(SHARED_TOLD);
     }
@@ -211,7 +211,7 @@ DEV int scan_class(const ahead_scan *s, const attn_params *p, int slot) {
     const int asked = of_group ? some && !full && row < w.rows : n < s->it.end;
     int class_ = full ? 2 : 0;
     if (asked) {
-        class_ = range_rows(p, &w, row, height, count > 1 ? n : range_block(&s->it, n), count);
+        class_ = range_rows(p, &w, row, height, count > 1 ? n : range_block(n), count);
     }
     return class_;
 }

@@ -52,7 +52,8 @@ enum {
     STATS_AT = (ATTN_SHARED_BYTES + 15) / 16 * 16, /* two of them are read at once */
     STATS_BYTES = TILE_FULL ? 0 : ATTN_BN * 8,
     STATS_EACH = (ATTN_BN + ATTN_THREADS - 1) / ATTN_THREADS, /* that a thread brings */
-    ORDER_SHARED = STATS_AT + ATTN_KEY_ROWS * ATTN_STAGES * STATS_BYTES, /* order.h */
+    GROUP_AT = STATS_AT + ATTN_KEY_ROWS * ATTN_STAGES * STATS_BYTES,
+    ORDER_SHARED = GROUP_AT + 16 * TILE_LEAN, /* order.h */
 #if ATTN_ORDERED
     BACKWARD_SHARED_BYTES = ORDER_SHARED + ORDER_BYTES
 #else
@@ -76,19 +77,45 @@ DEV i32 step_row(const attn_item *w, const back_step *step) {
     return step->block < 0 ? past : block_number(step->block) * ATTN_BN;
 }
 
-DEV back_step step_next(attn_range *it, const attn_params *p, const attn_item *w) {
+/* The first query head of the item's group. */
+DEV void group_keep(const attn_params *p, const attn_item *w) {
+    if (TILE_LEAN && thread_id() == 0) {
+        shared_store_u32((u32)GROUP_AT, (u32)(w->hk * p->group));
+    }
+}
+DEV i32 group_first(const attn_params *p, const attn_item *w) {
+#if TILE_LEAN
+    (void)p, (void)w;
+    return (i32)shared_load_u32(forget((u32)GROUP_AT));
+#else
+    return w->hk * p->group;
+#endif
+}
+
+/* Of what range_next tells. */
+DEV back_step step_of(const attn_params *p, const attn_item *w, i32 told) {
     back_step s;
     s.h = w->h;
-    s.block = range_next(it, p, w);
+    s.block = told;
 #if ATTN_KEY_ROWS
-    s.h = w->hk * p->group;
-    if (p->group > 1 && s.block >= 0) {
-        const i32 steps = range_steps(w), head = block_number(s.block) / steps;
+    s.h = group_first(p, w);
+    if (p->group > 1 && told >= 0) {
+        const i32 steps = range_steps(w), head = block_number(told) / steps;
         s.h += head;
         s.block -= head * steps * 2; /* its number within the head */
     }
 #endif
     return s;
+}
+
+/* Of a step to come the loop keeps what it was told alone where registers are few. */
+DEV back_step step_next(attn_range *it, const attn_params *p, const attn_item *w) {
+    const i32 told = range_next(it, p, w);
+    const back_step later = {0, told};
+    return TILE_LEAN ? later : step_of(p, w, told);
+}
+DEV back_step step_now(const attn_params *p, const attn_item *w, const back_step *step) {
+    return TILE_LEAN ? step_of(p, w, step->block) : *step;
 }
 
 DEV void step_load(const attn_params *p, const attn_item *w, const back_step *step, int stage,
@@ -127,6 +154,7 @@ DEV void own_load(const attn_params *p, const attn_item *w, tile_q *own, tile_q 
 #else
     const tile_rows from = source_q(p, w, w->h), from_v = source_dout(p, w, w->h);
 #endif
+    group_keep(p, w); /* all threads meet below */
     ring_load(&hold, RING_Q, 0, &from, w->row0);
     ring_land(&hold, RING_Q, 0);
     if (ATTN_SUMS & 1) {
@@ -148,7 +176,7 @@ DEV u64 step_part(const attn_params *p, const attn_item *w, const back_step *ste
 /* The warp waits for its turn to add to dq's part of the step. */
 DEV void step_turn(const attn_params *p, const attn_item *w, const back_step *step) {
 #if ATTN_ORDERED
-    const i32 before = (w->h - w->hk * p->group) * range_steps(w); /* steps of other heads */
+    const i32 before = (w->h - group_first(p, w)) * range_steps(w); /* steps of other heads */
     order_wait(step_part(p, w, step), order_turn(p, w, before + block_number(step->block),
                                                  step->block & BLOCK_BEFORE));
 #else
@@ -165,7 +193,14 @@ DEV void step_added(const attn_params *p, const attn_item *w, const back_step *s
 #endif
 
 /* What no run has and no compiler knows: a loop until then runs once, and what stands in it stays
-   there. A compiler that moves it among what follows needs more registers than there are. */
+   there. A compiler that moves it among what follows needs more registers than there are. Pairs
+   that may be masked and have a score are so made by a few columns at a time; where scores are
+   bounded, whose pairs take most, that alone needs more. */
+#if TILE_FLIES && ATTN_HAS_SCORE && !defined(ATTN_SCORE_REACH)
+#define STEP_COLS(check) (check ? 4 : TILE_COLS(ATTN_BN))
+#else
+#define STEP_COLS(check) TILE_COLS(ATTN_BN)
+#endif
 DEV int step_never(const attn_params *p) {
 #if TILE_FLIES
     return p->B < 0;
@@ -188,9 +223,12 @@ DEV void step_round(const tile_s *s, const tile_s *dp, tile_p *g, tile_p *weight
 DEV void step_pairs(const attn_params *p, const attn_item *w, grad_rows *rows,
                     const back_step *step, u32 stats, int check, int near, tile_s *s, tile_s *dp,
                     tile_p *g, tile_p *weight) {
-    do {
-        grad_tile(p, w, rows, stats, step_row(w, step), check, near, s, dp);
-    } while (check && step_never(p));
+    const int n = STEP_COLS(check);
+    UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c += n) {
+        do {
+            grad_tile(p, w, rows, stats, step_row(w, step), c, n, check, near, s, dp);
+        } while (check && step_never(p));
+    }
     if (!GRAD_TURNS) {
         step_round(s, dp, g, weight);
     }
@@ -329,6 +367,16 @@ DEV void step_sum(const attn_params *p, const attn_item *w, grad_rows *rows,
     grad_rows_left(p, w, step_row(w, step), rows);
 }
 
+DEV void rows_begin(const attn_params *p, const attn_item *w, grad_rows *rows) {
+    UNROLL for (int r = 0; !ATTN_KEY_ROWS && r < TILE_ROWS; r++) {
+        rows->of[r] = grad_stats(p, w, w->h, w->row0 + tile_row(r));
+    }
+    rows->left = 0;
+    for (int i = 0; i < ATTN_GRAD_SUMS; i++) {
+        rows->sum[i] = 0;
+    }
+}
+
 /* Where keys are rows, w->h becomes the head of the step; what it is at last means nothing. */
 DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v) {
     grad_rows rows;
@@ -344,33 +392,31 @@ DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v
         return;
     }
     own_load(p, w, &own, &own_v);
-    UNROLL for (int r = 0; !ATTN_KEY_ROWS && r < TILE_ROWS; r++) {
-        rows.of[r] = grad_stats(p, w, w->h, w->row0 + tile_row(r));
-    }
-    for (int i = 0; i < ATTN_GRAD_SUMS; i++) {
-        rows.sum[i] = 0;
-    }
+    rows_begin(p, w, &rows);
     UNROLL for (int j = 0; j < AHEAD; j++) {
-        step_load(p, w, &step[j], j, &hold);
+        const back_step first = step_now(p, w, &step[j]);
+        step_load(p, w, &first, j, &hold);
         step_land(j, &hold);
     }
     int stage = 0, next = AHEAD % STAGES; /* of this step, of the one that is loaded */
     while (step[0].block >= 0) {
+        const back_step now = step_now(p, w, &step[0]), later = step_now(p, w, &step[AHEAD]);
+        next = TILE_LEAN ? (stage + AHEAD) % STAGES : next; /* no register in between */
         ring_wait(FLYING);
         ring_sync(); /* A */
-        if (ATTN_HAS_GRADS && step[0].h != w->h) {
+        if (ATTN_HAS_GRADS && now.h != w->h) {
             grad_rows_end(p, w, &rows);
         }
-        w->h = step[0].h;
+        w->h = now.h;
         if (STAGES > 1 || RING_HOLDS) {
-            step_load(p, w, &step[AHEAD], next, &hold);
+            step_load(p, w, &later, next, &hold);
         }
-        step_sum(p, w, &rows, &step[0], stage, &own, &own_v, sum, sum_v);
+        step_sum(p, w, &rows, &now, stage, &own, &own_v, sum, sum_v);
         if (STAGES == 1) {
             ring_sync(); /* B */
         }
         if (STAGES == 1 && !RING_HOLDS) {
-            step_load(p, w, &step[AHEAD], next, &hold);
+            step_load(p, w, &later, next, &hold);
         }
         step_land(next, &hold);
         UNROLL for (int j = 0; j < AHEAD; j++) {

@@ -1,7 +1,7 @@
 """gpu_variants.py: what variants cost on a GPU: the speed of their visited blocks beside causal's.
 
     python3 tests/bench/gpu_variants.py [--library [NAME=]PATH[@DEVICE]]... [--flex] [--groups]
-        [--variant NAME...] [--S N...] [--D N] [--rounds N] [--pause SECONDS] [--json FILE]
+        [--backward] [--variant NAME...] [--S N...] [--D N] [--rounds N] [--pause SECONDS] [--json FILE]
 
 Who calls it: whoever changes scores, masks or block classes. 16,384 tokens a batch, H D = 2048, bf16;
 clock and pauses are gpu_bench.py's. A block is 128 queries by 128 keys; those of which some pair is
@@ -12,6 +12,7 @@ visible are counted on the host, whatever a kernel's own tile. A line:
 
     --flex       FlexAttention, compiled; results are compared with its (else with the first
                  library's)
+    --backward   backward alone, 10 D FLOPs a pair, of forward 4
     --groups     packed groups instead: time of H query heads on HK key heads over that of HK heads
                  with as many queries in all
 """
@@ -22,7 +23,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from gpu_attn import Attn
+from gpu_attn import Attn, Gradient
 from gpu_bench import VARIANTS, WINDOW, Peer, median, open_libraries, relative, time_of
 
 BLOCK, SHORTEST, LONGEST = 128, 200, 2000
@@ -74,13 +75,18 @@ class Case:
         document = name == "document"
         self.parts = [("causal",), ("document",)] if document else VARIANTS[name][0](self.H)
         self.captures = {"ids": self.ids} if document else None
+        self.backward = o.backward
 
     def inputs(self):
         return [torch.randn(self.B, self.S, self.H, self.D, device="cuda", dtype=torch.bfloat16)
                 .transpose(1, 2) for _ in range(4)]
 
     def attn(self, library, x):
-        return Attn(library, *x[:3], self.parts, self.captures)
+        made = Attn(library, *x[:3], self.parts, self.captures)
+        if self.backward:
+            made()
+            made = Gradient(made, *x, self.parts, self.captures)
+        return made
 
     def flex(self, x):
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -95,7 +101,8 @@ class Case:
         mod = score(self.H) if score else None
         torch.compiler.reset()  # a function is compiled for few variants only
         compiled = torch.compile(flex_attention, dynamic=False)
-        return Peer(x, lambda q, k, v: compiled(q, k, v, score_mod=mod, block_mask=blocks), False)
+        return Peer(x, lambda q, k, v: compiled(q, k, v, score_mod=mod, block_mask=blocks),
+                    self.backward)
 
 
 def compile_all(libraries, cases):
@@ -103,7 +110,7 @@ def compile_all(libraries, cases):
     def one(job):
         library, case = job
         q = torch.zeros(case.B, case.S, case.H, case.D, device="cuda", dtype=torch.bfloat16)
-        case.attn(library, [q.transpose(1, 2)] * 3)
+        case.attn(library, [q.transpose(1, 2)] * 4)
     with ThreadPoolExecutor(12) as pool:
         list(pool.map(one, [(a, c) for a in libraries.values() for c in cases]))
 
@@ -132,7 +139,7 @@ def run_case(o, libraries, case, base):
     first = made["flex" if o.flex else next(iter(libraries))].results()
     error = max(relative(made[name].results(), first) for name in libraries)
     ms = rounds_of(o, made)
-    flops = 4 * case.D * case.H
+    flops = (10 if o.backward else 4) * case.D * case.H
     rate = {name: case.pairs * flops / t / 1e9 for name, t in ms.items()}
     speed = {name: case.blocks / ms[name] for name in libraries}
     if case.name == "causal":
@@ -170,6 +177,7 @@ def arguments():
     p.add_argument("--library", action="append", help="[NAME=]PATH[@DEVICE]")
     p.add_argument("--flex", action="store_true")
     p.add_argument("--groups", action="store_true")
+    p.add_argument("--backward", action="store_true")
     p.add_argument("--variant", nargs="+", choices=NAMES, default=NAMES)
     p.add_argument("--S", type=int, nargs="+", default=[4096, 16384])
     p.add_argument("--D", type=int, default=128)
