@@ -5884,9 +5884,11 @@ const attn__kernel_file attn__kernel_files[] = {
 "    }\n"
 "}\n"
 "\n"
-"/* Ends alone, of few columns: a bit each, which compilers move to predicates eight at a time. */\n"
+"/* Ends alone, of few columns: a bit each, which compilers move to predicates eight at a time. It\n"
+"   takes registers that multistage lacks, and three groups beside a score. */\n"
 "#define SCORE_BITS                                                                                 \\\n"
-"    (TILE_COUNTS && !ATTN_MASK_REST && !ATTN_HAS_BLOCKS && TILE_COLS(ATTN_BN) <= 32)\n"
+"    (ATTN_PRODUCER && TILE_COUNTS && !ATTN_MASK_REST && !ATTN_HAS_BLOCKS &&                        \\\n"
+"     TILE_COLS(ATTN_BN) <= 32 && !(ATTN_HAS_SCORE && ATTN_WARPS > 8))\n"
 "#if SCORE_BITS\n"
 "DEV u32 score_bits(i32 right) {\n"
 "    const i32 n = tile_count(right);\n"
@@ -9762,6 +9764,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"51933fbd4627a93c8516286c6ea6a7430e997ae005a283a6a7b52eb5bfeb2b7e",
-"32983f17d5e6bafbe73ee2115a3c019fd2647d4e787587ae52d0586ed45d4f1c",
+"03ea8efae79f25b5ff24eb13b330d4e4ae1a98bfdbfaddca1afb4c65ab11bfbc",
+"9e524792a6cdb45d073aa4e2763960f4f07af1100e7a5cb73651d3a3a71b564c",
 };

@@ -368,9 +368,11 @@ DEV void score_all_ends(const attn_params *p, const attn_item *w, i32 k0, score_
     }
 }
 
-/* Ends alone, of few columns: a bit each, which compilers move to predicates eight at a time. */
+/* Ends alone, of few columns: a bit each, which compilers move to predicates eight at a time. It
+   takes registers that multistage lacks, and three groups beside a score. */
 #define SCORE_BITS                                                                                 \
-    (TILE_COUNTS && !ATTN_MASK_REST && !ATTN_HAS_BLOCKS && TILE_COLS(ATTN_BN) <= 32)
+    (ATTN_PRODUCER && TILE_COUNTS && !ATTN_MASK_REST && !ATTN_HAS_BLOCKS &&                        \
+     TILE_COLS(ATTN_BN) <= 32 && !(ATTN_HAS_SCORE && ATTN_WARPS > 8))
 #if SCORE_BITS
 DEV u32 score_bits(i32 right) {
     const i32 n = tile_count(right);
