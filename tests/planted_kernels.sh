@@ -187,6 +187,7 @@ plant dropout-of-other-keys@4 core/weights.h \
 plant dropped-rescale@8 core/softmax.h \
     's/o->x\[r\]\[c\] \*= f->by\[r\]/o->x[r][c] *= f->by[r] > 0 ? 1 : 0/'
 plant sum-not-rescaled@6 core/softmax.h 's/t->l\[r\] \*= f->by\[r\];//'
+plant mask-column-more@2 arch/sm.h 's/right & 7 ? 2 : 1/2/' emu:sm_80
 plant near-unasked@13 core/score.h \
     's/near &= (part\[0\].*/near \&= scale * scale <= reach * reach;/'
 plant near-distance@12 core/score.h \
