@@ -2,7 +2,8 @@
 
    Who includes it: sm80.h. A tensor core reads 11 of the 24 bits of an f32. So x = high + low, high
    rounded to 11 bits, low the exact rest, and a b = ah bh + (al bh + ah bl); al bl is below f32's
-   own rounding. Where x is not finite neither is low, so the sum is not finite.
+   own rounding. Where x is not finite neither is low, so the sum is not finite; it may be NaN,
+   since high and low, of different signs, are both multiplied by what is infinite.
 
    A tensor core also cuts what it adds to its sum instead of rounding it, so a long sum would drift
    towards 0. Sums are therefore begun anew for each 32 columns of q.k, or 32 keys (at most) of p.v,
@@ -15,6 +16,8 @@
    p and in v alike, and p stays where it is. */
 #ifndef ATTN_SM80_F32_H
 #define ATTN_SM80_F32_H
+
+#define TILE_WILD 1
 
 typedef struct tile_q {
     int stage; /* q is read again each step */

@@ -149,7 +149,7 @@ DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft
         return;
     }
 #endif
-#if TILE_ROWS == 2 /* one text for both; more rows would be spilled while they move */
+#if ATTN_PRODUCER /* one text for both; without spare registers they would be spilled */
     ROLLED for (int r = 0; r < TILE_ROWS; r++) {
         epilogue_one(p, w, r, wild, o->x[0], ends[0]);
         ends[0] = ends[1];

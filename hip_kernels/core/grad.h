@@ -41,15 +41,17 @@ DEV attn_grad grad_pair(const attn_params *p, const attn_item *w, const attn_row
                         const attn_stats *stats, int check, int near, float d, int kept, float s,
                         float dp) {
     const float scale = score_scale(p, w, row, k), scaled = s * scale;
+    const int wild = TILE_WILD && check != 2 && scaled != scaled;
     float x = scaled, by_s = 1;
 #if ATTN_HAS_SCORE
     attn_pair at = score_leaves(p, w, row, k);
     at.d = d;
     x = attn_score_grad(p, &at, s, scale, near, &by_s);
-    x = !near && scaled == MINUS_INF ? scaled : x;
+    x = (!near && scaled == MINUS_INF) | wild ? scaled : x;
 #endif
     (void)near, (void)d;
-    x = check && !score_visible(p, w, row, k, scaled) ? MINUS_INF : x;
+    const int kept_wild = wild && ATTN_MASK_READS_S;
+    x = check && !kept_wild && !score_visible(p, w, row, k, scaled) ? MINUS_INF : x;
     attn_grad t;
     t.seen = !check || x != MINUS_INF;
     t.p = grad_p(p, stats, SCORE_RAW ? s : x);

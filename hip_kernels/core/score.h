@@ -279,7 +279,7 @@ DEV void score_pairs(const attn_params *p, const attn_item *w, const score_held 
             at.d = alike ? from_first + (float)(down - right) : from_row - (float)right;
             const float x = s->x[r][c], y = attn_score(p, &at, x, scale, near);
             const int lost = !near && !ATTN_SCORE_INFINITE && x * scale == MINUS_INF;
-            s->x[r][c] = lost ? MINUS_INF : y;
+            s->x[r][c] = lost ? MINUS_INF : TILE_WILD && x != x ? x : y;
         }
     }
 }
@@ -414,7 +414,8 @@ DEV void score_mask_by(const attn_params *p, const attn_item *w, const score_key
             const int low = !ATTN_MASK_FIRST || right >= ends[r].first;
             const int seen = low & (right <= ends[r].last);
             const int rest = score_rest(p, w, &row[r], k, x * scale, column);
-            s->x[r][c] = seen & rest ? x : MINUS_INF;
+            const int wild = TILE_WILD && ATTN_MASK_READS_S && x != x;
+            s->x[r][c] = (seen & rest) | wild ? x : MINUS_INF;
         }
     }
 }

@@ -79,6 +79,8 @@
                       and divides
        TILE_O_SCALE   what tile_pv multiplies o by besides, where it is not 1; core/ divides
 
+       TILE_WILD      1: a product of what is infinite may be NaN. Scores and masks that would make
+                      something else of it let it pass, and the row is done once more (careful.h)
        TILE_DOWN(r)   tile_row(r) less tile_row(0), if it is a constant
        TILE_COUNTS    1: i32 tile_count(i32 right): how many of a lane's columns lie at most `right`
                       behind its first one
@@ -251,6 +253,9 @@ DEV int tile_out(int c) {
 #endif
 #ifndef TILE_O_SCALE
 #define TILE_O_SCALE 1.0f
+#endif
+#ifndef TILE_WILD
+#define TILE_WILD 0
 #endif
 #ifndef TILE_COUNTS
 #define TILE_COUNTS 0

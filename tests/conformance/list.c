@@ -347,6 +347,15 @@ const listed suite_list[] = {
     {"visible-nan-q", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan where=q"},
     {"visible-inf-k", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=inf where=k"},
     {"visible-nan-v", "dir=bwd B=2 H=2 NQ=70 NK=70 D=16 variant=\"@causal\" plant=nan where=v"},
+    /* Infinity in parts, as tensor cores multiply f32, makes NaN, of which a score or a mask may make
+       what is finite. */
+    {"inf-k-constant-score", "dir=bwd NQ=32 NK=32 D=32 seed=528235 variant=\"0.5\" plant=ninf "
+                             "where=k"},
+    {"inf-k-tensor-score", "dir=bwd H=2 NQ=90 NK=70 D=32 seed=5 variant=\"t[k]\" "
+                           "caps=\"t:f32:70:normal\" plant=ninf where=k grads=1"},
+    {"inf-k-mask-of-s", "dir=bwd NQ=90 NK=70 D=32 seed=6 variant=\"s > -1.0\" plant=inf where=k"},
+    {"inf-q-score-of-sign", "dir=bwd NQ=90 NK=70 D=64 seed=7 variant=\"s < 0 ? s : 1.0\" plant=inf "
+                            "where=q"},
     {"visible-inf-v", "dir=bwd dtype=bf16 H=2 NQ=70 NK=70 D=16 variant=\"@window 9 0\" plant=inf "
                       "where=v"},
     {"batch-alibi", "check=batch inv=1 dtype=f16 B=2 H=2 NQ=200 NK=300 D=128 scale=2 seed=32 "
