@@ -147,6 +147,10 @@ DEV void ahead_tell(u32 part, const attn_range *it, int is_last) {
         mbarrier_arrive(SHARED_TOLD);
     }
 }
+/* Not kept in a register: a warp that loads has few. */
+DEV int ahead_slot(u32 turn) {
+    return (int)(forget(turn) % ITEMS);
+}
 /* Before the first part of an item. */
 DEV void ahead_tell_kind(int slot, u32 kind) {
     warp_sync();
@@ -247,7 +251,7 @@ DEV void scan_blocks(ahead_scan *s, u32 some, u32 full) {
 }
 
 /* Behind the last group the part is told; what was found behind it is the next one. */
-DEV void scan_group(ahead_scan *s, int slot, u32 *part, u32 some, u32 full) {
+DEV void scan_group(ahead_scan *s, u32 turn, u32 *part, u32 some, u32 full) {
     const u32 hull = ahead_hull(s->told.some, some, s->first, s->last);
     if (lane_id() == 0) {
         shared_store_u32(part_at(*part, PART_SEEN + s->group), GROUPS_PASS ? hull : s->told.some);
@@ -257,7 +261,7 @@ DEV void scan_group(ahead_scan *s, int slot, u32 *part, u32 some, u32 full) {
         return;
     }
     if (s->first) {
-        ahead_tell_kind(slot, ITEM_BLOCKS);
+        ahead_tell_kind(ahead_slot(turn), ITEM_BLOCKS);
     }
     ahead_tell((*part)++, &s->told, s->last);
     s->group = s->first = 0;
@@ -271,26 +275,26 @@ DEV void scan_group(ahead_scan *s, int slot, u32 *part, u32 some, u32 full) {
 }
 
 /* All parts of an item, of which the first is wanted. Returns the number of the next part. */
-DEV u32 ahead_item(const attn_params *p, int slot, u32 part) {
+DEV u32 ahead_item(const attn_params *p, u32 turn, u32 part) {
     ahead_scan s;
-    scan_begin(&s, p, slot);
+    scan_begin(&s, p, ahead_slot(turn));
     ROLLED for (;;) {
         s.look = (int)forget((u32)s.look);
         if (s.look == LOOK_DONE) {
             break;
         }
-        const int class_ = scan_class(&s, p, (int)forget((u32)slot));
+        const int class_ = scan_class(&s, p, ahead_slot(turn));
         const u32 some = (u32)warp_ballot(class_ != 0), full = (u32)warp_ballot(class_ == 2);
         if (s.look == LOOK_WIDE) {
             scan_narrow(&s, some);
         } else if (s.look == LOOK_BLOCKS) {
             scan_blocks(&s, some, full);
         } else {
-            scan_group(&s, slot, &part, some, full);
+            scan_group(&s, turn, &part, some, full);
         }
     }
     if (s.first) { /* nothing was found */
-        ahead_tell_kind(slot, ITEM_EMPTY);
+        ahead_tell_kind(ahead_slot(turn), ITEM_EMPTY);
         ahead_tell(part++, &s.told, 1);
     }
     return part;
@@ -309,12 +313,15 @@ DEV void ahead_place(const attn_params *p, u32 number, int slot) {
     w.row0 = w.split = w.b = w.h = w.hk = 0;
     work_place(p, (i32)number, &w);
     item_tell(at, 0, (u32)w.split, (u32)w.b, (u32)w.h);
+    item_tell(at + 16, (u32)w.hk, (u32)w.row0, 0, 0);
     w.seq = seq_of(p, w.b);
     const u64 q = (u64)w.seq.q_row, k = (u64)w.seq.k_row;
     item_tell(at + 32, (u32)q, (u32)(q >> 32), (u32)k, (u32)(k >> 32));
     item_tell(at + 48, (u32)w.seq.nq, (u32)w.seq.nk, (u32)w.seq.nq_all, (u32)w.seq.nk_all);
+    w.row0 = item_word(slot, ITEM_ROW0);
     work_rows(p, &w);
-    item_tell(at + 16, (u32)w.hk, (u32)w.row0, (u32)w.seq.q0, 0);
+    shared_store_u32(at + 4 * ITEM_ROW0, (u32)w.row0);
+    shared_store_u32(at + 4 * ITEM_Q0, (u32)w.seq.q0);
     item_tell(at + 64, (u32)w.rows, (u32)w.k_begin, (u32)w.k_end, w.seq.k_row + w.k_end < p->TK);
 }
 
@@ -329,26 +336,27 @@ DEV u32 ahead_number(const attn_params *p, u32 round) {
     return round * grid + (round & 1 ? grid - 1 - block : block);
 }
 
+/* turn: the round, and the slot below it. */
 DEV void ahead(const attn_params *p) {
-    u32 items = 0, part = 0;
-    ROLLED for (u32 round = 0;; round++) {
-        const int slot = (int)(items % ITEMS);
+    u32 turn = 0, part = 0;
+    ROLLED for (;;) {
         ahead_wait(part);
         if (lane_id() == 0) {
-            ahead_place(p, ahead_number(p, round), slot);
+            ahead_place(p, ahead_number(p, turn / ITEMS), ahead_slot(turn));
         }
         warp_sync();
-        const i32 rows = item_word(slot, ITEM_ROWS);
+        const i32 rows = item_word(ahead_slot(turn), ITEM_ROWS);
         if (rows < 0) {
             const attn_range none = {0};
-            ahead_tell_kind(slot, ITEM_END);
+            ahead_tell_kind(ahead_slot(turn), ITEM_END);
             ahead_tell(part, &none, 1);
             return;
         }
-        if (item_word(slot, ITEM_ROW0) < rows) {
-            part = ahead_item(p, slot, part);
-            items++;
+        if (item_word(ahead_slot(turn), ITEM_ROW0) < rows) {
+            part = ahead_item(p, turn, part);
+            turn = turn % ITEMS == ITEMS - 1 ? turn - (ITEMS - 1) : turn + 1;
         }
+        turn += ITEMS;
     }
 }
 

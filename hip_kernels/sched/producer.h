@@ -211,9 +211,9 @@ DEV void producer_load(const attn_params *p) {
         } else {
             load_want(&l, 0);
             load_q(&l, p);
-        }
-        if (kind == ITEM_END) {
-            return;
+            if (kind == ITEM_END) {
+                return;
+            }
         }
         l.items++;
         l.parts++;
