@@ -187,7 +187,6 @@ plant dropout-of-other-keys@4 core/weights.h \
 plant dropped-rescale@8 core/softmax.h \
     's/o->x\[r\]\[c\] \*= f->by\[r\]/o->x[r][c] *= f->by[r] > 0 ? 1 : 0/'
 plant sum-not-rescaled@6 core/softmax.h 's/t->l\[r\] \*= f->by\[r\];//'
-plant mask-column-more@2 arch/sm.h 's/right & 7 ? 2 : 1/2/' emu:sm_80
 plant near-unasked@13 core/score.h \
     's/near &= (part\[0\].*/near \&= scale * scale <= reach * reach;/'
 plant near-distance@12 core/score.h \
@@ -240,7 +239,8 @@ plant subnormals-flushed@11 arch/gfx90a.h 's/TILE_P_SCALE .*/TILE_P_SCALE 1.0f/'
 set=backward
 plant back-barrier sched/backward.h 's/ring_sync(); \/\* A \*\///'
 plant back-barrier-b sched/backward.h 's/ring_sync(); \/\* B \*\///' emu:gfx942
-plant back-place sched/backward.h 's/next = AHEAD % STAGES/next = 0/' emu:sm_80
+plant back-place sched/backward.h \
+    's/next = AHEAD % STAGES/next = 0/; s/(stage + AHEAD) % STAGES/stage/' emu:sm_80
 plant back-one-head sched/backward.h 's/block_number(told) \/ steps/0/'
 plant back-steps-of-heads@8 core/range.h 's/i0 = n % steps \* ATTN_BN/i0 = n \/ steps * ATTN_BN/'
 plant back-no-delta core/grad.h 's/ - stats->c)/)/'
@@ -325,6 +325,7 @@ prod fall-addends@7 core/fall.h 's/other |= t->m\[r\] != fall_first(p, held, r);
 prod fall-below@13 core/fall.h 's/k0 <= held->below/1/'
 prod range-down@7 core/range.h 's/RANGE_DOWN ? -n/RANGE_DOWN ? 1 - n/'
 prod cap-sizes@8 core/cap.h 's/if (!warp_any(!(size <= a.limit)))/if (1)/'
+prod mask-column-more@2 arch/sm.h 's/right \& 7 ? 2 : 1/2/'
 prod counter@5 sched/ahead.h 's/return grid + atomic/return grid + 1 + atomic/'
 prod section@5 core/work.h 's/first = section \* p->near/first = section/'
 prod last-full@2 core/work.h 's/w->row0 -= WORK_ROWS - over;/w->row0 -= WORK_ROWS;/'
