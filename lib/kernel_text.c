@@ -1293,8 +1293,8 @@ const attn__kernel_file attn__kernel_files[] = {
 "}\n"
 "\n"
 "DEV void tile_shared(tile_p *p, int what) {\n"
-"    const u32 row = (u32)(warp_row() + lane_id() % 16);\n"
-"    const u32 from = forget(share_at(what, row, (u32)lane_id() / 16));\n"
+"    const u32 lane = forget((u32)lane_id()), row = (u32)warp_row() + lane % 16;\n"
+"    const u32 from = forget(share_at(what, row, lane / 16));\n"
 "    UNROLL for (int m = 0; m < M_TILES; m++) {\n"
 "        UNROLL for (int k = 0; k < ATTN_BN / 16; k++) {\n"
 "            ldmatrix_x4(p->a[m][k], chunk_after(from, 2 * k, CHUNKS_G) +\n"
@@ -9783,6 +9783,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"375fb344ce52e608ad3febf9dd2cecc41953c9eec62cfbd2af548154d9edb5e7",
-"b5031440e97c30e8dea5e60257e377a9b1d3e4ea514daeddfda4f789fb29ce10",
+"71f86c40db1b3dc6319fe9c8cde71aaf57a15d3eb860b602e77c9255377bb0f3",
+"872b30e9e8f03fbc05759b29dc214bdab85db6d25cf45f21e7dfa183779fff8d",
 };

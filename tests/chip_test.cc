@@ -48,6 +48,40 @@ class Walled {
 
 const char *const chips[] = {"emu:sm_80", "emu:gfx942"};
 
+// attn.h: 2^-25 and less becomes 0, 65520 and more infinite. Numbers of f32 just on the other side of
+// where f16 rounds stand beside it; the infinite one is the last.
+struct Rounding {
+    double fine, coarse;
+};
+const double ulp = std::ldexp(1, -23);
+const Rounding roundings[] = {
+    {std::ldexp(1, -25), 0}, {std::ldexp(1 + ulp, -25), std::ldexp(1, -24)},
+    {1e-8, 0},               {1 + std::ldexp(1, -11), 1},
+    {65519.99, 65504},       {1 + std::ldexp(1, -11) + ulp, 1 + std::ldexp(1, -10)},
+    {65520, INFINITY}};
+
+// One of the first `most` of them in each row, of either sign; elsewhere last digits of f32.
+void fill_fine(Tensor &fine, Tensor &coarse, int most) {
+    const int64_t cols = fine.shape[3];
+    for (int64_t n = 0; n < fine.count(); n++) {
+        const int64_t row = n / cols;
+        const Rounding &one = roundings[row % most];
+        const double sign = row / most % 2 ? -1 : 1, x = noise(static_cast<uint64_t>(n));
+        const bool here = n % cols == row % cols;
+        fine.set(n, here ? sign * one.fine : x * (1 + 8 * ulp));
+        coarse.set(n, here ? sign * one.coarse : x);
+    }
+}
+bool same(const Tensor &a, const Tensor &b, bool finite) {
+    for (int64_t n = 0; n < a.count(); n++) {
+        const double x = a.get(n), y = b.get(n);
+        if (std::isnan(x) ? finite || !std::isnan(y) : x != y || (finite && std::isinf(x))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 } // namespace
 
 TEST_CASE("rows that a tile has and a sequence lacks read nothing behind any tensor") {
@@ -104,6 +138,33 @@ TEST_CASE("backward reads nothing behind any tensor, either") {
              {call.dq.get(), call.dk.get(), call.dv.get(), call.dsink.get()}) {
             CHECK(std::isfinite(grad->get(grad->count() - 1)));
             CHECK(grad->get(0) != 0);
+        }
+    }
+}
+
+TEST_CASE("a dO finer than q counts as what q's type makes of it") {
+    if (!emu::has_cc()) {
+        WARN("skipped: no C compiler");
+        return;
+    }
+    for (const char *const name : chips) {
+        INFO(name);
+        Device device(name);
+        for (const int most : {6, 7}) {
+            Call fine, coarse;
+            for (Call *const call : {&fine, &coarse}) {
+                call->type = ATTN_F16;
+                call->fill();
+                CHECK(run(device.d, ATTN_FORWARD, call->c, nullptr) == ATTN_OK);
+            }
+            Owned f16 = make(ATTN_F16, fine.dout->shape);
+            coarse.c.dout = &f16->t;
+            fill_fine(*fine.dout, *f16, most);
+            CHECK(run(device.d, ATTN_BACKWARD, fine.c, nullptr) == ATTN_OK);
+            CHECK(run(device.d, ATTN_BACKWARD, coarse.c, nullptr) == ATTN_OK);
+            CHECK(same(*fine.dq, *coarse.dq, most == 6));
+            CHECK(same(*fine.dk, *coarse.dk, most == 6));
+            CHECK(same(*fine.dv, *coarse.dv, most == 6));
         }
     }
 }

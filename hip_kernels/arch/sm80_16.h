@@ -151,8 +151,8 @@ DEV void tile_share(int what, const tile_p *p) {
 }
 
 DEV void tile_shared(tile_p *p, int what) {
-    const u32 row = (u32)(warp_row() + lane_id() % 16);
-    const u32 from = forget(share_at(what, row, (u32)lane_id() / 16));
+    const u32 lane = forget((u32)lane_id()), row = (u32)warp_row() + lane % 16;
+    const u32 from = forget(share_at(what, row, lane / 16));
     UNROLL for (int m = 0; m < M_TILES; m++) {
         UNROLL for (int k = 0; k < ATTN_BN / 16; k++) {
             ldmatrix_x4(p->a[m][k], chunk_after(from, 2 * k, CHUNKS_G) +
