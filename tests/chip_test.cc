@@ -48,8 +48,8 @@ class Walled {
 
 const char *const chips[] = {"emu:sm_80", "emu:gfx942"};
 
-// attn.h: 2^-25 and less becomes 0, 65520 and more infinite. Numbers of f32 just on the other side of
-// where f16 rounds stand beside it; the infinite one is the last.
+// attn.h: 2^-25 and less becomes 0, 65520 and more infinite. Numbers of f32 just on the other side
+// of where f16 rounds stand beside it; the infinite one is the last.
 struct Rounding {
     double fine, coarse;
 };
