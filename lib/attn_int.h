@@ -6,6 +6,8 @@
 
 #include "attn.h"
 
+#include <math.h>
+
 /* Products and sums stay apart, here and in every file that includes this one: the same bits from
    every compiler and on every chip. gcc 12 -O2 takes (double)(float)x for x where it does two of
    them at once, hence no straight-line vectorisation. */
@@ -198,6 +200,10 @@ int attn__dropout_in(const attn_device *device, const attn_call *call, int plann
 /* keep[j] in {0, 1} for global keys k .. k+n of global row i; bh = b * nh + h, global. */
 void attn__dropout_row(const attn__problem *p, uint32_t bh, uint32_t i, int64_t k, int n,
                        uint8_t *keep);
+
+/* e^x of a visible pair or a sink, which is never 0: infinity times it is infinity. What is below
+   e^-480 is below all that types hold, beside the row's largest. */
+static inline double attn__weight(double x) { return exp(x < -480 ? -480 : x); }
 
 /* -- Engines ----------------------------------------------------------------------------------- */
 /* What computes on one kind of device. plan: may compile, sets workspace, kernel and state. */

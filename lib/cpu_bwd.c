@@ -185,8 +185,7 @@ static double row_constants(attn__tile *t) {
         *c_of(t, t->r0 + i) = (float)c;
         const double lse = attn__get(attn__at(&p->lse, b, t->h, row), p->lse.type);
         if (p->dsink.type && sink != -INFINITY) {
-            const double x = sink - lse; /* as far below as ref_row.c has it */
-            dsink -= exp(x < -480 ? -480 : x) * c;
+            dsink -= attn__weight(sink - lse) * c;
         }
     }
     return dsink;

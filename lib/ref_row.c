@@ -125,12 +125,6 @@ static double drop_factor(const attn__problem *p) {
     return 65536.0 / (65536 - p->drop_threshold);
 }
 
-/* e^x of a visible pair or a sink, which is never 0: infinity times it is infinity. What is below
-   e^-480 is below all that types hold, beside the row's largest. */
-static double weight(double x) {
-    return exp(x < -480 ? -480 : x);
-}
-
 static double sink_of(const attn__ref_work *w) {
     const attn__view *const t = &w->p->sink;
     return t->type ? attn__get(attn__at(t, 0, w->h, 0), t->type) : -INFINITY;
@@ -153,7 +147,7 @@ void attn__ref_forward_row(attn__ref_work *w, int64_t row) {
     }
     for (int64_t j = 0; j < seq->nk; j++) {
         if (w->visible[j]) {
-            const double e = weight(w->score[j] - m);
+            const double e = attn__weight(w->score[j] - m);
             l += e;
             const double factor = e * drop_factor(p) * v_scale(w, j);
             for (int64_t i = 0; w->keep[j] && i < p->DV; i++) {
@@ -235,11 +229,11 @@ void attn__ref_backward_row(attn__ref_work *w, int64_t row) {
     }
     for (int64_t j = 0; j < seq->nk; j++) {
         if (w->visible[j]) {
-            backward_pair(w, row, j, weight(w->score[j] - lse), rest);
+            backward_pair(w, row, j, attn__weight(w->score[j] - lse), rest);
         }
     }
     if (sink > -INFINITY || isnan(sink)) {
-        w->dsink[w->h] += weight(sink - lse) * rest;
+        w->dsink[w->h] += attn__weight(sink - lse) * rest;
     }
     attn__ref_store(&p->dq, seq->qb, w->h, at, w->dq);
 }

@@ -323,7 +323,7 @@ prod late-m@4 core/softmax.h \
 prod fall-side@7 core/fall.h 's/d + TILE_DOWN(r) < right/d + TILE_DOWN(r) > right/'
 prod fall-addends@7 core/fall.h 's/other |= t->m\[r\] != fall_first(p, held, r);//'
 prod fall-below@13 core/fall.h 's/k0 <= held->below/1/'
-prod range-down@7 core/range.h 's/RANGE_DOWN ? -n/RANGE_DOWN ? 1 - n/'
+prod range-down@7 sched/ahead.h 's/AHEAD_DOWN ? -n/AHEAD_DOWN ? 1 - n/'
 prod cap-sizes@8 core/cap.h 's/if (!warp_any(!(size <= a.limit)))/if (1)/'
 prod mask-column-more@2 arch/sm.h 's/right \& 7 ? 2 : 1/2/'
 prod counter@5 sched/ahead.h 's/return grid + atomic/return grid + 1 + atomic/'

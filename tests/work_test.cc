@@ -100,7 +100,6 @@ DEV int attn_class(const attn_params *p, const attn_box *box) {
     const i32 least = box->q0 - box->k1, most = box->q1 - box->k0;
     return most < first || least > last ? 0 : least >= first && most <= last ? 2 : 1;
 }
-#define RANGE_DOWN 0
 #include "core/range.h"
 DEV void body(const args *a) {
     const attn_params *const p = (const attn_params *)a->in;

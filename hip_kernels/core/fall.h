@@ -2,8 +2,8 @@
    exponents straight from the products.
 
    Who calls it: weights.h, of a variant whose text defines ATTN_SCORE_FALL (lib/gpu_text_form.c);
-   schedules hold what the steps of an item share. An exponent is one multiply-add, as without a
-   score, if its addend is there:
+   sched/producer.h, the one schedule that has this, holds what the steps of an item share. An
+   exponent is one multiply-add, as without a score, if its addend is there:
 
        exponent = x factor + addend
        addend   = gain right + base        d: of the row and the lane's first column; the pair's
@@ -20,9 +20,9 @@
        block          any                   any             full and below     other
        how            fall_step                             fall_calm          fall_step
 
-   Blocks are visited from the last to the first (range.h): behind the diagonal's block terms fall,
-   so that m need not follow, as softmax.h has it for scores that are products. Where a term may
-   rise by much from block to block m follows maxima. */
+   Blocks are visited from the last to the first (sched/ahead.h): behind the diagonal's block terms
+   fall, so that m need not follow, as softmax.h has it for scores that are products. Where a term
+   may rise by much from block to block m follows maxima. */
 #ifndef ATTN_FALL_H
 #define ATTN_FALL_H
 

@@ -110,21 +110,15 @@ DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
 }
 #endif
 
-/* The block of number n: numbers may be negative (core/fall.h), so that the last block comes
-   first. */
-DEV i32 range_block(i32 n) {
-    return RANGE_DOWN ? -n : n;
-}
-
 DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
     const i32 n = it->base + lane_id();
-    const int class_ = n < it->end ? range_class(p, w, range_block(n)) : 0;
+    const int class_ = n < it->end ? range_class(p, w, n) : 0;
     it->some = (lane_bits)warp_ballot(class_ != 0);
     it->full = (lane_bits)warp_ballot(class_ == 2);
 #if ATTN_ORDERED
     attn_item last = *w;
     last.row0 += ATTN_BM;
-    it->before = (lane_bits)warp_ballot(n < it->end && range_class(p, &last, range_block(n)) != 0);
+    it->before = (lane_bits)warp_ballot(n < it->end && range_class(p, &last, n) != 0);
 #endif
 }
 
@@ -137,21 +131,11 @@ DEV i32 range_end(const attn_params *p, const attn_item *w) {
 #endif
 }
 
-/* The number past the last one that range_begin sets. */
-DEV i32 range_past(const attn_params *p, const attn_item *w) {
-    return RANGE_DOWN ? 1 - w->k_begin / ATTN_BN : range_end(p, w);
-}
-
 /* Not of lists, which a lane would read once more for each of its blocks. */
 #define RANGE_NARROWS (ATTN_HAS_MASK && !ATTN_HAS_BLOCKS && !ATTN_KEY_ROWS && !ATTN_ORDERED)
-#if RANGE_NARROWS
-DEV void range_narrow(attn_range *it, const attn_params *p, const attn_item *w) {
-    const i32 each = (it->end - it->base + TILE_LANES - 1) / TILE_LANES;
-    if (each <= 1) {
-        return;
-    }
-    const i32 n = it->base + lane_id() * each;
-    lane_bits seen = (lane_bits)warp_ballot(n < it->end && range_span(p, w, n, each) != 0);
+/* Of blocks from `base` on that were looked at `each` a lane: what nobody sees at both ends is cut
+   off. */
+DEV void range_cut(attn_range *it, lane_bits seen, i32 each) {
     const i32 first = seen ? first_bit(seen) : 0;
     while (seen & (seen - 1)) {
         seen &= seen - 1;
@@ -159,6 +143,16 @@ DEV void range_narrow(attn_range *it, const attn_params *p, const attn_item *w) 
     const i32 end = it->base + (seen ? first_bit(seen) + 1 : 0) * each;
     it->end = end < it->end ? end : it->end;
     it->base += first * each;
+}
+
+#if RANGE_NARROWS
+DEV void range_narrow(attn_range *it, const attn_params *p, const attn_item *w) {
+    const i32 each = (it->end - it->base + TILE_LANES - 1) / TILE_LANES;
+    if (each <= 1) {
+        return;
+    }
+    const i32 n = it->base + lane_id() * each;
+    range_cut(it, (lane_bits)warp_ballot(n < it->end && range_span(p, w, n, each) != 0), each);
 }
 #endif
 
@@ -168,11 +162,6 @@ DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
 #if RANGE_NARROWS
     range_narrow(it, p, w);
 #endif
-    if (RANGE_DOWN) {
-        const i32 first = it->base;
-        it->base = 1 - it->end;
-        it->end = 1 - first;
-    }
     range_look(it, p, w);
 }
 
@@ -195,7 +184,7 @@ DEV i32 range_next(attn_range *it, const attn_params *p, const attn_item *w) {
     }
     const int bit = first_bit(it->some);
     it->some &= it->some - 1;
-    i32 block = range_block(it->base + bit) * 2 + (int)(it->full >> bit & 1);
+    i32 block = (it->base + bit) * 2 + (int)(it->full >> bit & 1);
 #if ATTN_ORDERED
     block |= it->before >> bit & 1 ? BLOCK_BEFORE : 0;
 #endif

@@ -73,8 +73,7 @@ typedef struct attn_box {
 #else
 #define SCORE_CAPS 0
 #endif
-#define SCORE_OWN  (SCORE_FALLS || SCORE_CAPS)
-#define RANGE_DOWN SCORE_FALLS
+#define SCORE_OWN (SCORE_FALLS || SCORE_CAPS)
 
 #include "core/range.h"
 #include "core/results.h"

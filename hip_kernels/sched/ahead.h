@@ -17,6 +17,13 @@
 #include "core/range.h"
 #include "core/work.h"
 
+/* The block of number n: where scores fall with the distance (core/fall.h) the last block comes
+   first, and numbers are negative. */
+#define AHEAD_DOWN SCORE_FALLS
+DEV i32 ahead_block(i32 n) {
+    return AHEAD_DOWN ? -n : n;
+}
+
 /* -- Messages ---------------------------------------------------------------------------------- */
 
 enum { ITEM_END, ITEM_EMPTY, ITEM_BLOCKS };
@@ -102,7 +109,7 @@ DEV i32 part_block(u32 part, int bit) {
     const int group = lane_id() < GROUPS ? lane_id() : 0;
     const u32 seen = shared_load_u32(part_at(part, PART_SEEN + group)) >> bit & 1;
     const u32 full = shared_load_u32(part_at(part, PART_FULL + group)) >> bit & 1;
-    const i32 block = (i32)shared_load_u32(part_at(part, PART_BASE)) + (RANGE_DOWN ? -bit : bit);
+    const i32 block = (i32)shared_load_u32(part_at(part, PART_BASE)) + ahead_block(bit);
     return (block << BLOCK_BITS) + (i32)(seen * BLOCK_SEEN + full * BLOCK_FULL);
 }
 /* The next part is wanted. */
@@ -142,7 +149,7 @@ DEV void ahead_tell(u32 part, const attn_range *it, int is_last) {
     warp_sync();
     if (lane_id() == 0) {
         shared_store_u32(part_at(part, PART_SOME), it->some);
-        shared_store_u32(part_at(part, PART_BASE), (u32)range_block(it->base));
+        shared_store_u32(part_at(part, PART_BASE), (u32)ahead_block(it->base));
         shared_store_u32(part_at(part, PART_LAST), (u32)is_last);
         mbarrier_arrive(SHARED_TOLD);
     }
@@ -175,10 +182,10 @@ typedef struct ahead_scan {
     int look, group, first, last;
 } ahead_scan;
 
-/* From here on numbers are range_block's. */
+/* From here on numbers are ahead_block's. */
 DEV void scan_order(ahead_scan *s) {
     const i32 first = s->it.base;
-    if (RANGE_DOWN) {
+    if (AHEAD_DOWN) {
         s->it.base = 1 - s->it.end;
         s->it.end = 1 - first;
     }
@@ -215,19 +222,13 @@ DEV int scan_class(const ahead_scan *s, const attn_params *p, int slot) {
     const int asked = of_group ? some && !full && row < w.rows : n < s->it.end;
     int class_ = full ? 2 : 0;
     if (asked) {
-        class_ = range_rows(p, &w, row, height, count > 1 ? n : range_block(n), count);
+        class_ = range_rows(p, &w, row, height, count > 1 ? n : ahead_block(n), count);
     }
     return class_;
 }
 
 DEV void scan_narrow(ahead_scan *s, u32 seen) {
-    const i32 first = seen ? first_bit(seen) : 0;
-    while (seen & (seen - 1)) {
-        seen &= seen - 1;
-    }
-    const i32 end = s->it.base + (seen ? first_bit(seen) + 1 : 0) * s->each;
-    s->it.end = end < s->it.end ? end : s->it.end;
-    s->it.base += first * s->each;
+    range_cut(&s->it, seen, s->each);
     scan_order(s);
 }
 

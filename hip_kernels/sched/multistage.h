@@ -254,7 +254,7 @@ DEV void multistage(const attn_params *p, const attn_item *w, attn_soft *t, tile
         range_take(&it);
         if (!TILE_ITEM || !it.some) {
             asked = item_get(w);
-            it.end = range_past(p, &asked);
+            it.end = range_end(p, &asked);
         }
         next_block(block, &it, p, &asked);
         range_park(&it);
