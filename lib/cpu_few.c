@@ -1,24 +1,25 @@
 /* cpu_few.c: few rows by bf16 rows of k and v where they lie, in tile registers (AMX).
 
    Who calls it: the engine, through the table attn__ops_amx of cpu_bf16.c. Memory gives a line in
-   some 12 cycles, which is what reading, turning and multiplying one may take. Both ask for the 16
-   rows after those at hand, in one go: asking further ahead, for another tensor's rows or line by
-   line leaves memory idle more often.
+   some 12 cycles, which is what reading and multiplying one may take. Both ask for the rows AHEAD
+   of those at hand, of which the last ones are those of `next`, into the second cache.
 
        dots   16 rows of k, as they lie, are the left factor, few rows of q, turned once per item,
               the right one; what is turned for each tile is the sums, once all are made
 
                  k  16 rows  x  q' [pairs][16 rows]  =  [key][16 rows]  ->  s [row][key]
 
-       sums   few rows of p are the left factor; rows of v are joined two by two into the right
-              one, a block ahead of the block that is multiplied; columns beyond 64 wait:
+       sums   v, as it lies, is the right factor: 16 even rows, or the 16 odd ones, of 32, whose
+              pairs are neighbours in a row, not in a column. So each row of p stands twice in the
+              left factor, its numbers beside zeros:
 
-                 v  row 2l    | 0..3 | 4..7 | 8..11 | 12..15 | 16..  |     32 columns, a line
-                    row 2l+1  |      |      |       |        |       |
-                 low          pairs of 0..3, 8..11, 16..19, 24..27         one instruction each,
-                 high         pairs of 4..7, 12..15, 20..23, 28..31        which wants this order
+                 p   row i      p0 0   p2 0   ..  p30 0      x  v 0, 2, .. 30  =  columns 0, 2, ..
+                     row i + 8  0 p0   0 p2   ..  0 p30                           columns 1, 3, ..
 
-   An element's terms and their order are those of mul_pairs. */
+              and p1, p3, .. p31 by v's odd rows are added to that, 8 rows of p at a time.
+
+   An element's terms and their order are those of mul_pairs: 16 even terms, plus 16 odd ones, are
+   added to the sum; what zeros add is 0. */
 #include "cpu_tile.h"
 
 #if defined(__x86_64__)
@@ -36,9 +37,12 @@ enum {
     SIDE = 16, /* rows of a register, pairs and columns */
     ROW = 64,  /* bytes of its row, or a line of memory */
     TILE = SIDE * ROW,
-    HALF = 4, /* panels whose sums are in registers at a time */
+    AHEAD = 2 * SIDE, /* rows of k and v */
     STRIPS = ATTN__BN / SIDE,
-    BLOCKS = ATTN__BN / 2 / SIDE
+    BLOCKS = ATTN__BN / 2 / SIDE,
+    FEW = SIDE / 2,     /* rows of p in a register */
+    COLUMNS = 2 * SIDE, /* of v */
+    GROUPS = 4          /* of so many, whose sums are in registers at a time */
 };
 
 #define INLINE inline __attribute__((always_inline))
@@ -50,24 +54,26 @@ static int least(int a, int b) {
 /* The compiler does not know that registers are loaded from memory and stored to it. */
 #define REGISTERS_MOVE __asm__ volatile("" ::: "memory")
 
-/* A line of each of 16 rows is asked for, as many as a product has just read. */
-static inline void ask(const char *at, int64_t step) {
-    for (int i = 0; i < SIDE; i++) {
-        __builtin_prefetch(at + i * step, 0, 3);
-    }
+/* What is AHEAD of row `at` of n, whose first one is rows.at. */
+static INLINE attn__rows ahead_of(attn__rows rows, attn__rows next, int at, int n) {
+    const int beyond = at + AHEAD - n;
+    return beyond < 0 ? (attn__rows){rows.at + (at + AHEAD) * rows.step, rows.step}
+                      : (attn__rows){next.at + beyond * next.step, next.step};
 }
 
 /* -- q k --------------------------------------------------------------------------------------- */
 
-/* sum[16 keys][16 rows]; `then`: 16 rows that are read after these. */
-static inline void dots_of_strip(char sum[TILE], const char *right, attn__rows b, attn__rows then,
+/* sum[16 keys][16 rows]; a line of each of 16 rows ahead is asked for at a time. */
+static INLINE void dots_of_strip(char sum[TILE], const char *right, attn__rows b, attn__rows ahead,
                                  int k) {
     _tile_zero(0);
-    for (int l = 0; l < k; l += SIDE, b.at += ROW, then.at += ROW, right += TILE) {
+    for (int l = 0; l < k; l += SIDE, b.at += ROW, ahead.at += ROW, right += TILE) {
         _tile_loadd(6, right, ROW);
         _tile_loadd(4, b.at, b.step);
         _tile_dpbf16ps(0, 4, 6);
-        ask(then.at, then.step);
+        for (int i = 0; i < SIDE; i++) {
+            __builtin_prefetch(ahead.at + i * ahead.step, 0, 2);
+        }
     }
     _tile_stored(0, sum, ROW);
 }
@@ -97,12 +103,10 @@ void attn__dots_amx(float *to, int ld, const float *turned, attn__rows b, attn__
                     int n, int k) {
     _Alignas(ROW) char sums[STRIPS][TILE];
     for (int i = 0; i < m; i += SIDE, turned += k * SIDE) {
-        attn__rows strip = b;
         REGISTERS_MOVE;
-        for (int j = 0; j < n; j += SIDE, strip.at += SIDE * b.step) {
-            const attn__rows then = {strip.at + SIDE * b.step, b.step};
-            dots_of_strip(sums[j / SIDE], (const char *)turned, strip, j + SIDE < n ? then : next,
-                          k);
+        for (int j = 0; j < n; j += SIDE) {
+            const attn__rows strip = {b.at + j * b.step, b.step};
+            dots_of_strip(sums[j / SIDE], (const char *)turned, strip, ahead_of(b, next, j, n), k);
         }
         REGISTERS_MOVE;
         for (int j = 0; j < n; j += SIDE) {
@@ -115,146 +119,112 @@ void attn__dots_amx(float *to, int ld, const float *turned, attn__rows b, attn__
 
 /* -- p v --------------------------------------------------------------------------------------- */
 
-/* 32 columns from their order in sums, and to it; the same exchange of four groups. */
-static void reorder(__m512 *a, __m512 *b, int back) {
-    if (back) {
-        const __m512 x = _mm512_shuffle_f32x4(*a, *b, 0x44), y = _mm512_shuffle_f32x4(*a, *b, 0xee);
-        *a = _mm512_shuffle_f32x4(x, x, 0xd8);
-        *b = _mm512_shuffle_f32x4(y, y, 0xd8);
-    } else {
-        const __m512 x = _mm512_shuffle_f32x4(*a, *b, 0x88), y = _mm512_shuffle_f32x4(*a, *b, 0xdd);
-        *a = x;
-        *b = y;
+/* FEW rows of k pairs as left factors: [block][even keys, odd keys]. */
+static void spread(char left[BLOCKS][2][TILE], const float *p, int64_t ld, int k) {
+    const __m512i low = _mm512_set1_epi32(0xffff);
+    for (int l = 0; l < k / SIDE; l++) {
+        for (int i = 0; i < FEW; i++) {
+            char *const even = left[l][0] + i * ROW, *const odd = left[l][1] + i * ROW;
+            const __m512i x = _mm512_loadu_si512(p + i * ld + l * SIDE);
+            _mm512_store_si512(even, _mm512_and_si512(x, low));
+            _mm512_store_si512(even + FEW * ROW, _mm512_slli_epi32(x, 16));
+            _mm512_store_si512(odd, _mm512_srli_epi32(x, 16));
+            _mm512_store_si512(odd + FEW * ROW, _mm512_andnot_si512(low, x));
+        }
     }
 }
 
-/* Rows of up to 128 columns to registers' memory, or back. Of 16 columns alone only the low halves
-   of lines were joined: their sums are halves of two registers. */
-static void move_sums(char sums[2 * HALF][TILE], float *at, int ld, int rows, int columns,
-                      int back) {
-    for (int i = 0; i < rows; i++, at += ld) {
-        for (int j = 0; j < columns; j += 2 * SIDE) {
-            float *const low = (float *)(sums[j / SIDE] + i * ROW);
-            float *const high = (float *)(sums[j / SIDE + 1] + i * ROW);
-            const int whole = columns - j > SIDE;
-            __m512 a = _mm512_loadu_ps(back ? low : at + j), b = _mm512_setzero_ps();
-            if (back || whole) {
-                b = _mm512_loadu_ps(back ? high : at + j + SIDE);
+/* The first column of group g of so many columns: the last group ends with them, and its first half
+   is the half before it once more where half a group is left. */
+static INLINE int group_at(int g, int columns) {
+    return least(g * COLUMNS, columns - COLUMNS);
+}
+
+/* Rows of sums, even columns and odd ones, to their places. */
+static INLINE void add_sums(float *to, int ld, char sums[GROUPS][TILE], int m, const int columns) {
+    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(FEW));
+    for (int i = 0; i < m; i++, to += ld) {
+        for (int g = 0; g * COLUMNS < columns; g++) {
+            const __m512 a = _mm512_load_ps(sums[g] + i * ROW);
+            const __m512 b = _mm512_load_ps(sums[g] + (FEW + i) * ROW);
+            float *const at = to + group_at(g, columns);
+            if (group_at(g, columns) == g * COLUMNS) {
+                _mm512_storeu_ps(at, _mm512_loadu_ps(at) + _mm512_permutex2var_ps(a, low, b));
             }
-            reorder(&a, &b, back);
-            _mm512_storeu_ps(back ? at + j : low, a);
-            if (!back || whole) {
-                _mm512_storeu_ps(back ? at + j + SIDE : high, b);
-            }
+            _mm512_storeu_ps(at + SIDE, _mm512_loadu_ps(at + SIDE) +
+                                            _mm512_permutex2var_ps(a, high, b));
         }
     }
 }
 
-/* 32 rows of v, of up to 128 columns, joined two by two: 64 columns to rows of `right`, the others
-   to those of `late`. next: 16 rows that are read after these. */
-static INLINE void join(char right[SIDE][HALF * ROW], char late[SIDE][HALF * ROW], attn__rows v,
-                        attn__rows next, const int columns) {
-    const __mmask32 last = columns % 32 ? 0xffff : ~(__mmask32)0;
-    for (int l = 0; l < SIDE; l++, v.at += 2 * v.step) {
-        const attn__rows then = l ? next : (attn__rows){v.at + SIDE * v.step, v.step};
-        for (int j = 0; j < columns && l % (SIDE / 2) == 0; j += 2 * SIDE) {
-            ask(then.at + 2 * j, then.step);
-        }
-        _Pragma("GCC unroll 4") for (int j = 0; j < columns; j += 2 * SIDE) {
-            char *const to = j < HALF * SIDE ? right[l] + 4 * j : late[l] + 4 * j - HALF * ROW;
-            const __mmask32 in = j + 2 * SIDE < columns ? ~(__mmask32)0 : last;
-            const __m512i a = _mm512_maskz_loadu_epi16(in, v.at + 2 * j);
-            const __m512i b = _mm512_maskz_loadu_epi16(in, v.at + 2 * j + v.step);
-            _mm512_store_si512(to, _mm512_unpacklo_epi16(a, b));
-            _mm512_store_si512(to + ROW, _mm512_unpackhi_epi16(a, b));
+/* Part `at` of `parts` of AHEAD rows is asked for, in the order of memory. */
+static INLINE void ask(attn__rows ahead, int at, const int parts, const int columns) {
+    for (int i = at * AHEAD / parts; i < (at + 1) * AHEAD / parts; i++) {
+        for (int j = 0; j < columns; j += COLUMNS) {
+            __builtin_prefetch(ahead.at + i * ahead.step + 2 * j, 0, 2);
         }
     }
 }
 
-/* Sums of up to 64 columns; two: of more than 32. */
-static inline void begin_sums(char sums[HALF][TILE], int two) {
-    _tile_loadd(0, sums[0], ROW);
-    _tile_loadd(1, sums[1], ROW);
-    if (two) {
-        _tile_loadd(2, sums[2], ROW);
-        _tile_loadd(3, sums[3], ROW);
+/* Registers: sums 0 .. 3, p 4 and 5, v 6 and 7. */
+#define SUM_GROUP(g)                                                                               \
+    if (g < groups) {                                                                              \
+        const char *const at = v.at + 2 * group_at(g, columns);                                    \
+        _tile_zero(g);                                                                             \
+        _tile_loadd(6, at, 2 * v.step);                                                            \
+        _tile_dpbf16ps(g, 4, 6);                                                                   \
+        ask(ahead, 2 * g, 2 * groups, columns);                                                    \
+        _tile_loadd(7, at + v.step, 2 * v.step);                                                   \
+        _tile_dpbf16ps(g, 5, 7);                                                                   \
+        ask(ahead, 2 * g + 1, 2 * groups, columns);                                                \
     }
-}
+#define STORE_GROUP(g)                                                                             \
+    if (g < groups) {                                                                              \
+        _tile_stored(g, sums[g], ROW);                                                             \
+    }
 
-static inline void add_block(const float *p, int64_t p_row, char right[SIDE][HALF * ROW], int two) {
-    enum { STEP = HALF * ROW };
+/* m rows by a block, 32 rows of v, of up to 128 columns. */
+static INLINE void add_block(float *to, int ld, char left[2][TILE], attn__rows v, attn__rows ahead,
+                             int m, const int columns) {
+    _Alignas(ROW) char sums[GROUPS][TILE];
+    const int groups = (columns + COLUMNS - 1) / COLUMNS;
     REGISTERS_MOVE;
-    _tile_loadd(4, p, p_row);
-    _tile_loadd(6, right[0], STEP);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, right[0] + ROW, STEP);
-    _tile_dpbf16ps(1, 4, 7);
-    if (two) {
-        _tile_loadd(6, right[0] + 2 * ROW, STEP);
-        _tile_dpbf16ps(2, 4, 6);
-        _tile_loadd(7, right[0] + 3 * ROW, STEP);
-        _tile_dpbf16ps(3, 4, 7);
-    }
+    _tile_loadd(4, left[0], ROW);
+    _tile_loadd(5, left[1], ROW);
+    SUM_GROUP(0)
+    SUM_GROUP(1)
+    SUM_GROUP(2)
+    SUM_GROUP(3)
+    STORE_GROUP(0)
+    STORE_GROUP(1)
+    STORE_GROUP(2)
+    STORE_GROUP(3)
     REGISTERS_MOVE;
-}
-
-static inline void end_sums(char sums[HALF][TILE], int two) {
-    _tile_stored(0, sums[0], ROW);
-    _tile_stored(1, sums[1], ROW);
-    if (two) {
-        _tile_stored(2, sums[2], ROW);
-        _tile_stored(3, sums[3], ROW);
-    }
-    REGISTERS_MOVE;
-}
-
-/* Sums of up to 128 columns: rows of v are read once. */
-static INLINE void sums_of(char sums[2 * HALF][TILE], const float *p, int64_t p_row, attn__rows v,
-                           attn__rows next, const int columns, int k) {
-    _Alignas(ROW) char right[2][SIDE][HALF * ROW], late[BLOCKS][SIDE][HALF * ROW];
-    const int two = columns > 2 * SIDE, rest = columns - HALF * SIDE;
-    for (int l = 0; l <= k / SIDE; l++) {
-        if (l < k / SIDE) {
-            const attn__rows then = {v.at + 2 * SIDE * v.step, v.step};
-            join(right[l % 2], late[l], v, l + 1 < k / SIDE ? then : next, columns);
-            v = then;
-        }
-        if (l == 0) {
-            begin_sums(sums, two);
-        } else {
-            add_block(p + (l - 1) * SIDE, p_row, right[(l - 1) % 2], two);
-        }
-    }
-    end_sums(sums, two);
-    if (rest > 0) {
-        begin_sums(sums + HALF, rest > 2 * SIDE);
-        for (int l = 0; l < k / SIDE; l++) {
-            add_block(p + l * SIDE, p_row, late[l], rest > 2 * SIDE);
-        }
-        end_sums(sums + HALF, rest > 2 * SIDE);
-    }
+    add_sums(to, ld, sums, m, columns);
 }
 
 void attn__sums_amx(float *to, int ld, attn__left p, attn__rows v, attn__rows next, int m, int n,
                     int k) {
-    enum { MOST = 2 * HALF * SIDE };
-    _Alignas(ROW) char sums[2 * HALF][TILE];
-    for (int i = 0; i < m; i += SIDE) {
-        const float *const at = p.at + (int64_t)i * p.row;
-        const int rows = least(m - i, SIDE);
+    enum { MOST = GROUPS * COLUMNS };
+    _Alignas(ROW) char left[BLOCKS][2][TILE];
+    for (int i = 0; i < m; i += FEW, to += (int64_t)FEW * ld) {
+        const int rows = least(m - i, FEW);
+        spread(left, p.at + (int64_t)i * p.row, p.row, k);
         for (int j = 0; j < n; j += MOST) {
-            const attn__rows from = {v.at + 2 * j, v.step}, then = {next.at + 2 * j, next.step};
             const int columns = least(n - j, MOST);
-            float *const out = to + (int64_t)i * ld + j;
-            move_sums(sums, out, ld, rows, columns, 0);
-            if (columns == MOST) {
-                sums_of(sums, at, p.row * (int64_t)sizeof *at, from, then, MOST, k);
-            } else if (columns == MOST / 2) {
-                sums_of(sums, at, p.row * (int64_t)sizeof *at, from, then, MOST / 2, k);
-            } else {
-                sums_of(sums, at, p.row * (int64_t)sizeof *at, from, then, columns, k);
+            const attn__rows from = {v.at + 2 * j, v.step}, then = {next.at + 2 * j, next.step};
+            for (int l = 0; l < k / SIDE; l++) {
+                const attn__rows at = {from.at + 2 * SIDE * l * v.step, v.step};
+                const attn__rows ahead = ahead_of(from, then, 2 * SIDE * l, 2 * k);
+                if (columns == MOST) {
+                    add_block(to + j, ld, left[l], at, ahead, rows, MOST);
+                } else if (columns == MOST / 2) {
+                    add_block(to + j, ld, left[l], at, ahead, rows, MOST / 2);
+                } else {
+                    add_block(to + j, ld, left[l], at, ahead, rows, columns);
+                }
             }
-            move_sums(sums, out, ld, rows, columns, 1);
         }
     }
 }

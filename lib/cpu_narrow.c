@@ -9,7 +9,7 @@
                              |row|        32 rows of v at a time, as they lie
 
    While k is multiplied v is asked for, and while v is, the next tile's k, a few lines at a time.
-   With tile registers both products take bf16 rows as they lie and ask 16 rows ahead (cpu_few.c).
+   With tile registers both products take bf16 rows as they lie and ask 32 rows ahead (cpu_few.c).
    The sums are those of any other tile, bit for bit: an element's terms are added in order of the
    keys, from zero. Not so p v of bf16 pairs without tile registers: p stays f32 and v's numbers
    are made f32, as pairing rows of v takes longer than their products there. With
@@ -145,7 +145,7 @@ static enum way way_of(const attn__tile *t, const char **v) {
              ? NULL
              : attn__direct(&p->v, t->seq.kb, t->hk, t->seq.k_row + t->c0, type, LANES);
     if (plan->pairs && plan->ops->sums) {
-        return *v && t->n % (2 * LANES) == 0 ? BY_REGISTERS : BY_PANELS;
+        return *v && t->n % (2 * LANES) == 0 && p->v.n[3] >= 2 * LANES ? BY_REGISTERS : BY_PANELS;
     }
     return *v && (few || !plan->pairs) ? BY_F32 : BY_PANELS;
 }

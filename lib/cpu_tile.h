@@ -166,13 +166,13 @@ typedef struct attn__tile_ops {
        product keeps the processor from other work. */
     void (*go_on)(attn__queue *queue, int all);
     /* Few rows by bf16 rows where they lie, the same bits as mul_pairs makes of these in panels;
-       NULL where that is no slower, both or neither. 16 rows ahead is asked for what a product
-       reads: `next` is what is read after it, as many lines of a row.
+       NULL where that is no slower, both or neither. What a product reads is asked for 32 rows
+       ahead: `next` is what is read after it, as many lines of a row.
        dots: to[m][n] = dot products of m rows of pairs and n rows; the m rows are given transposed,
        as panels of LANES rows (what fills the last one is anything); n and k, pairs, multiples of
        LANES.
-       sums: to[m][n] += p v, with p[m][k] pairs along v's 2 k rows of n numbers; n and k multiples
-       of LANES. LANES rows of p may be read. */
+       sums: to[m][n] += p v, with p[m][k] pairs along v's 2 k rows of n numbers, 2 LANES or more; n
+       and k multiples of LANES. LANES / 2 rows of p may be read. */
     void (*dots)(float *to, int ld, const float *a, attn__rows b, attn__rows next, int m, int n,
                  int k);
     void (*sums)(float *to, int ld, attn__left p, attn__rows v, attn__rows next, int m, int n,

@@ -1,31 +1,101 @@
-/* cpu_decode.c: a decoding step of the CPU engine beside a read of the same memory, in turn.
+/* cpu_decode.c: a decoding step of the CPU engine beside reads of as much memory, in turn.
 
-       cpu_decode [B [H [HK [S [D [type [tries]]]]]]]      defaults: 8 32 8 8192 128 bf16 15
+       cpu_decode [B [H [HK [S [D [type [tries [threads]]]]]]]]  defaults: 8 32 8 8192 128 bf16 5 0
 
-   One thread's CPU time, medians of the tries; `read` is the median of reads of k and v by vectors,
-   at 4 places of each, one before each call. To build:
+   threads 0: one thread and its CPU time, on a shared machine; else so many, and the wall's clock.
+   There are so many k and v that they have 1 GiB together, and each call takes the next ones, as
+   the layers of a model would, so that caches hold nothing of them. Before each call every thread
+   reads its share of the k and v before these by vectors, in one of these ways, by turns:
+
+       at 1, 2 or 4 places of the share at a time      read      loads alone
+                                                       asked     each line asked for 2 KiB ahead
+
+   Times are medians of the tries, of a way's own tries; `read` and `asked` are those of the fastest
+   way. To build:
 
        cc -O3 -march=native -Ilib tests/bench/cpu_decode.c libattn.a -lm -ldl -lpthread */
 #include "cpu_clock.h"
 
-enum { MOST = 999, PLACES = 4, VECTOR = 16 };
+#include <pthread.h>
+
+enum { MOST = 999, VECTOR = 16, LOADS = 8, THREADS = 256, WAYS = 6, AHEAD = 2048 };
 typedef float vec __attribute__((vector_size(VECTOR * 4), aligned(4)));
 
-/* The sum of all floats of x, lest the loads be left out. */
-static float read_all(const float *x, size_t bytes) {
-    vec sum[2 * PLACES] = {{0}};
-    const size_t part = bytes / 4 / PLACES;
-    for (size_t i = 0; i + 2 * VECTOR <= part; i += 2 * VECTOR) {
-        _Pragma("GCC unroll 8") for (int c = 0; c < 2 * PLACES; c++) {
-            sum[c] += *(const vec *)(x + (size_t)(c % PLACES) * part + i +
-                                     (size_t)(c / PLACES) * VECTOR);
+typedef struct share {
+    const char *at[2]; /* of k and v */
+    size_t bytes;
+    int way;
+    float sum; /* of all floats, lest the loads be left out */
+} share;
+
+static inline __attribute__((always_inline)) float read_at(const char *x, size_t bytes,
+                                                           const size_t places, const int ask) {
+    const size_t part = bytes / places / sizeof(vec) * sizeof(vec), each = LOADS / places;
+    vec sum[LOADS] = {{0}};
+    float all = 0;
+    for (size_t i = 0; i + each * sizeof(vec) <= part; i += each * sizeof(vec)) {
+        _Pragma("GCC unroll 8") for (size_t c = 0; c < LOADS; c++) {
+            const char *const at = x + c % places * part + i + c / places * sizeof(vec);
+            sum[c] += *(const vec *)at;
+            if (ask) {
+                __builtin_prefetch(at + AHEAD, 0, 3);
+            }
         }
     }
-    float all = 0;
-    for (int c = 0; c < 2 * PLACES; c++) {
+    for (int c = 0; c < LOADS; c++) {
         all += sum[c][0];
     }
     return all;
+}
+
+static float read_way(const char *x, size_t bytes, int way) {
+    switch (way) {
+    case 0: return read_at(x, bytes, 1, 0);
+    case 1: return read_at(x, bytes, 2, 0);
+    case 2: return read_at(x, bytes, 4, 0);
+    case 3: return read_at(x, bytes, 1, 1);
+    case 4: return read_at(x, bytes, 2, 1);
+    default: return read_at(x, bytes, 4, 1);
+    }
+}
+
+static void *read_share(void *arg) {
+    share *const s = (share *)arg;
+    s->sum = read_way(s->at[0], s->bytes, s->way) + read_way(s->at[1], s->bytes, s->way);
+    return NULL;
+}
+
+/* All of k and v, by so many threads. */
+static float read_all(const void *k, const void *v, size_t bytes, int threads, int way) {
+    pthread_t thread[THREADS];
+    share s[THREADS];
+    float sum = 0;
+    for (int i = threads - 1; i >= 0; i--) {
+        const size_t each = bytes / (size_t)threads, from = (size_t)i * each;
+        s[i] = (share){{(const char *)k + from, (const char *)v + from}, each, way, 0};
+        if (i == 0) {
+            read_share(&s[i]);
+        } else if (pthread_create(&thread[i], NULL, read_share, &s[i])) {
+            exit(1);
+        }
+    }
+    for (int i = 0; i < threads; i++) {
+        if (i) {
+            pthread_join(thread[i], NULL);
+        }
+        sum += s[i].sum;
+    }
+    return sum;
+}
+
+/* The least of the medians of ways begin..end. */
+static double fastest(double read[WAYS][MOST], int begin, int end, int tries) {
+    double best = median(read[begin], tries);
+    for (int i = begin + 1; i < end; i++) {
+        const double t = median(read[i], tries);
+        best = t < best ? t : best;
+    }
+    return best;
 }
 
 int main(int argc, char **argv) {
@@ -34,27 +104,44 @@ int main(int argc, char **argv) {
         size[i] = atoll(argv[i + 1]);
     }
     const char *const name = argc > 6 ? argv[6] : "bf16";
-    const int tries = argc > 7 && atoi(argv[7]) < MOST ? atoi(argv[7]) : 15;
+    const int tries = argc > 7 && atoi(argv[7]) < MOST ? atoi(argv[7]) : 5;
+    const int wall = argc > 8 ? atoi(argv[8]) : 0, threads = wall ? wall : 1;
     const int type = type_of(name);
     const int64_t B = size[0], H = size[1], HK = size[2], S = size[3], D = size[4];
     const size_t each = (size_t)(type >> 11), few = (size_t)(B * H * D) * each,
                  bytes = (size_t)(B * HK * S * D) * each;
-    attn_device_options options = {.size = sizeof options, .threads = 1};
+    attn_device_options options = {.size = sizeof options, .threads = threads};
     attn_device *device;
+    if (threads < 1 || threads > THREADS) {
+        fprintf(stderr, "1 to %d threads\n", THREADS);
+        return 1;
+    }
     TRY(attn_device_open("cpu", &options, &device));
-    void *memory[5];
-    for (int i = 0; i < 5; i++) { /* q k v o lse */
-        TRY(attn_buffer_new(device, i == 1 || i == 2 ? bytes : few + (size_t)(B * H) * 4,
-                            &memory[i]));
+    const int sets = 2 + 2 * (int)(((size_t)1 << 28) / bytes); /* even: reads have half of them */
+    void *memory[5], *k_at[MOST], *v_at[MOST];
+    if (sets > MOST) {
+        fprintf(stderr, "k and v are too small\n");
+        return 1;
+    }
+    for (int i = 0; i < 3; i++) { /* q o lse */
+        TRY(attn_buffer_new(device, few + (size_t)(B * H) * 4, &memory[i]));
+    }
+    for (int i = 0; i < sets; i++) { /* AHEAD is asked for beyond them */
+        TRY(attn_buffer_new(device, bytes + AHEAD, &k_at[i]));
+        TRY(attn_buffer_new(device, bytes + AHEAD, &v_at[i]));
     }
     attn_tensor q = ATTN_TENSOR(memory[0], type, B, H, 1, D);
-    attn_tensor k = ATTN_TENSOR(memory[1], type, B, HK, S, D);
-    attn_tensor v = ATTN_TENSOR(memory[2], type, B, HK, S, D);
-    attn_tensor o = ATTN_TENSOR(memory[3], type, B, H, 1, D);
-    attn_tensor lse = ATTN_TENSOR(memory[4], ATTN_F32, B, H, 1);
+    attn_tensor k = ATTN_TENSOR(k_at[0], type, B, HK, S, D);
+    attn_tensor v = ATTN_TENSOR(v_at[0], type, B, HK, S, D);
+    attn_tensor o = ATTN_TENSOR(memory[1], type, B, H, 1, D);
+    attn_tensor lse = ATTN_TENSOR(memory[2], ATTN_F32, B, H, 1);
     TRY(attn_random(device, &q, ATTN_NORMAL, 1, NULL));
     TRY(attn_random(device, &k, ATTN_NORMAL, 2, NULL));
     TRY(attn_random(device, &v, ATTN_NORMAL, 3, NULL));
+    for (int i = 1; i < sets; i++) {
+        memcpy(k_at[i], k_at[0], bytes);
+        memcpy(v_at[i], v_at[0], bytes);
+    }
     const attn_call call = {
         .size = sizeof call, .q = &q, .k = &k, .v = &v, .o = &o, .lse = &lse};
     attn_plan *plan;
@@ -63,22 +150,24 @@ int main(int argc, char **argv) {
     TRY(attn_plan_new(device, ATTN_FORWARD, &call, NULL, &plan));
     TRY(attn_plan_query(plan, &info));
     TRY(attn_buffer_new(device, info.workspace, &workspace));
-    double read[MOST], run[MOST];
+    static double read[WAYS][MOST], run[WAYS * MOST];
     float sink = 0;
-    for (int i = -1; i < tries; i++) {
-        const double a = seconds_of(0);
-        sink += read_all(memory[1], bytes) + read_all(memory[2], bytes);
-        const double b = seconds_of(0);
+    for (int i = -1; i < tries * WAYS; i++) {
+        const int way = i < 0 ? 0 : i % WAYS, set = i < 0 ? 0 : 2 * i % sets;
+        const double a = seconds_of(wall);
+        sink += read_all(k_at[set], v_at[set], bytes, threads, way);
+        const double b = seconds_of(wall);
+        k.data = k_at[set + 1];
+        v.data = v_at[set + 1];
         TRY(attn_run(plan, &call, workspace, NULL));
-        const double c = seconds_of(0);
-        if (i >= 0) {
-            read[i] = b - a;
-            run[i] = c - b;
-        }
+        read[way][i < 0 ? 0 : i / WAYS] = b - a;
+        run[i < 0 ? 0 : i] = seconds_of(wall) - b;
     }
-    const double r = median(read, tries), t = median(run, tries);
-    printf("%s %s: %.2f ms, best %.2f, %.1f GB/s; read %.2f ms, best %.2f, %.1f GB/s; %.0f %%\n",
-           info.kernel, name, 1e3 * t, 1e3 * run[0], 2e-9 * (double)bytes / t, 1e3 * r,
-           1e3 * read[0], 2e-9 * (double)bytes / r, 100 * r / t);
+    const double plain = fastest(read, 0, WAYS / 2, tries);
+    const double asked = fastest(read, WAYS / 2, WAYS, tries), t = median(run, tries * WAYS);
+    const double gb = 2e-9 * (double)bytes;
+    printf("%s %s: %.2f ms, best %.2f, %.1f GB/s; read %.1f GB/s: %.0f %%; asked %.1f: %.0f %%\n",
+           info.kernel, name, 1e3 * t, 1e3 * run[0], gb / t, gb / plain, 100 * plain / t,
+           gb / asked, 100 * asked / t);
     return sink == 1; /* it is used */
 }
