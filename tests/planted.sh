@@ -7,59 +7,36 @@
 # file of lib/; the script must change it.
 set -u
 cd "$(dirname "$0")/.." || exit 2
-only=" $* "
-cc=${CC:-cc}
-work=$(mktemp -d) || exit 2
-trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/o" "$work/lib"
-flags=(-std=c11 -O1 -D_POSIX_C_SOURCE=200809L -Ilib)
+# shellcheck source=tests/planted_common.sh
+. tests/planted_common.sh
 read -ra suite <<<"${PLANTED_SUITE:---list --random 300 --stop}"
+mkdir -p "$work/lib"
 
-tools/build.sh >"$work/log" 2>&1 || { cat "$work/log"; exit 2; }
-cp build/libattn.a "$work"
-for file in tests/plain*.c tests/conformance/*.c; do
-    "$cc" "${flags[@]}" -c "$file" -o "$work/o/$(echo "$file" | tr / _).o" || exit 2
-done
 link() { # link PROGRAM [OBJECT]: the object comes before the library's own
     "$cc" -o "$1" "$work"/o/*.o ${2:+"$2"} "$work/libattn.a" -lm -lpthread -ldl
 }
 
 link "$work/right" || exit 2
-if ! "$work/right" "${suite[@]}" >"$work/out" 2>&1; then
-    echo "without a fault the suite fails:"
+attempt "$work/right" "${suite[@]}"
+if [ "$ended" != passed ]; then
+    echo "without a fault the suite fails: $seen"
     tail -n 5 "$work/out"
     exit 1
 fi
 
-caught=0
-missed=0
 plant() { # plant NAME FILE SCRIPT
-    case "$only" in
-    "  " | *" $1 "*) ;;
-    *) return ;;
-    esac
-    sed "$3" "lib/$2" >"$work/lib/$2"
-    if cmp -s "lib/$2" "$work/lib/$2"; then
-        echo "MISSED $1: the script no longer finds its place in lib/$2"
-        missed=$((missed + 1))
-        return
-    fi
+    wanted "$1" && alter "$1" "$3" "lib/$2" "$work/lib/$2" || return
     if ! "$cc" "${flags[@]}" -c "$work/lib/$2" -o "$work/fault.o" 2>"$work/log" ||
         ! link "$work/faulty" "$work/fault.o"; then
-        echo "MISSED $1: does not compile"
+        miss "$1" 'does not compile'
         cat "$work/log"
-        missed=$((missed + 1))
         return
     fi
-    timeout 120 "$work/faulty" "${suite[@]}" >"$work/out" 2>&1
-    status=$?
-    if [ $status -eq 0 ]; then
-        echo "MISSED $1"
-        missed=$((missed + 1))
-    else
-        echo "caught $1: $(grep -m 1 FAILED "$work/out" || echo "no end, a crash: $status")"
-        caught=$((caught + 1))
-    fi
+    attempt "$work/faulty" "${suite[@]}"
+    case $ended in
+    failed) catch "$1" "$seen" ;;
+    *) miss "$1" "$seen" ;;
+    esac
 }
 
 # Of the device under test.
@@ -116,5 +93,4 @@ plant parameter-cut bind.c 's/to->f = (float)number/to->f = (float)(int)number/'
 plant capture-offset bind.c 's/(const char \*)t->data + t->byte_offset/(const char *)t->data/'
 plant gradient-left-out bind.c 's/to->has_grad = 1/to->has_grad = 0/'
 
-echo "$caught passed, $missed failed"
-[ "$missed" -eq 0 ]
+finish

@@ -8,25 +8,16 @@
 # the same for the library.
 set -u
 cd "$(dirname "$0")/.." || exit 2
-only=" $* "
+# shellcheck source=tests/planted_common.sh
+. tests/planted_common.sh
 devices=${DEVICES:-emu:sm_80 emu:gfx942}
-cc=${CC:-cc}
-work=$(mktemp -d) || exit 2
-trap 'rm -rf "$work"' EXIT
 export ATTN_CACHE=$work/cache
-flags=(-std=c11 -O1 -D_POSIX_C_SOURCE=200809L -Ilib)
 
 # A tree that tools/gen_kernels.lua can work in, and the files as they were when this began.
-mkdir -p "$work/tree/lib/emu" "$work/o"
+mkdir -p "$work/tree/lib/emu"
 cp -r hip_kernels tools "$work/tree"
 cp -r hip_kernels "$work/right_kernels"
 cp -r lib/emu/isa "$work/tree/lib/emu"
-
-tools/build.sh >"$work/log" 2>&1 || { cat "$work/log"; exit 2; }
-cp build/libattn.a "$work"
-for file in tests/plain*.c tests/conformance/*.c; do
-    "$cc" "${flags[@]}" -c "$file" -o "$work/o/$(echo "$file" | tr / _).o" || exit 2
-done
 
 # suite PROGRAM: with the kernels of the tree; the object comes before the library's own.
 suite() {
@@ -98,69 +89,50 @@ producer=(
 )
 set=cases # the list that is judged by
 
-# passes PROGRAM DEVICE CASE: otherwise what was seen is in $work/out.
-passes() {
-    timeout 120 "$1" --device "$2" --case "$3" >"$work/out" 2>&1
-}
-
 suite "$work/right" || exit 2
 declare -A sound # of a device and a case: it passes where there is no fault
 demand_right() { # demand_right DEVICE CASE
     [ -z "${sound[$1 $2]:-}" ] || return 0
-    if ! passes "$work/right" "$1" "$2"; then
-        echo "without a fault $1 fails:"
+    attempt "$work/right" --device "$1" --case "$2"
+    if [ "$ended" != passed ]; then
+        echo "without a fault $1 fails: $seen"
         tail -n 5 "$work/out"
         exit 1
     fi
     sound[$1 $2]=1
 }
 
-# judge DEVICE FIRST: 0 if a case sees the fault, case FIRST or another; what it saw is in $seen.
+# judge NAME DEVICE FIRST: caught if a case sees the fault, case FIRST or another.
 judge() {
     local -n list=$set
-    local n
-    for n in "$2" $(seq "${#list[@]}"); do
-        if ! passes "$work/faulty" "$1" "${list[n - 1]}"; then
-            seen=$(grep -m 1 FAILED "$work/out" | cut -c 1-200)
-            seen=${seen:-no end, a crash}
-            ! grep -q 'could not compile' "$work/out" || return 1
-            [ "$n" = "$2" ] || seen="by case $n, not $2: $seen"
-            demand_right "$1" "${list[n - 1]}"
-            return 0
+    local n what
+    for n in "$3" $(seq "${#list[@]}"); do
+        attempt "$work/faulty" --device "$2" --case "${list[n - 1]}"
+        [ "$ended" != passed ] || continue
+        what=$seen
+        [ "$n" = "$3" ] || what="by case $n, not $3: $what"
+        if [ "$ended" = hangs ] || grep -q 'could not compile' "$work/out"; then
+            miss "$1 on $2" "$what"
+            return
         fi
+        demand_right "$2" "${list[n - 1]}"
+        catch "$1 on $2" "$what"
+        return
     done
-    seen=''
-    return 1
+    miss "$1 on $2"
 }
 
-caught=0
-missed=0
 plant() { # plant NAME[@FIRST] FILE SCRIPT [DEVICE...]: case FIRST of the list is tried first
     local name=${1%@*} first=${1##*@} right=$work/right_kernels/$2 file=$work/tree/hip_kernels/$2
-    local script=$3 device seen
+    local script=$3 device
     [ "$first" != "$1" ] || first=1
     shift 3
-    case "$only" in
-    "  " | *" $name "*) ;;
-    *) return ;;
-    esac
-    sed "$script" "$right" >"$file"
-    if cmp -s "$right" "$file"; then
-        echo "MISSED $name: the script no longer finds its place in $file"
-        missed=$((missed + 1))
-        return
-    fi
+    wanted "$name" && alter "$name" "$script" "$right" "$file" || return
     suite "$work/faulty" || exit 2
     cp "$right" "$file"
     # shellcheck disable=SC2048
     for device in ${*:-$devices}; do
-        if judge "$device" "$first"; then
-            echo "caught $name on $device: $seen"
-            caught=$((caught + 1))
-        else
-            echo "MISSED $name on $device: $seen"
-            missed=$((missed + 1))
-        fi
+        judge "$name" "$device" "$first"
     done
 }
 
@@ -343,5 +315,4 @@ prod baton@10 sched/producer.h \
     '/^DEV void producer_unseen/,/^}/s/baton_pass(group, &at->q);/;/'
 prod v-of-next sched/producer.h 's/load_v(l, p, block, 2)/load_v(l, p, next, 2)/'
 
-echo "$caught passed, $missed failed"
-[ "$missed" -eq 0 ]
+finish
