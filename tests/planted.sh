@@ -51,7 +51,7 @@ plant dropout-off-by-one cpu_score.c \
 plant dropout-factor cpu_score.c 's/keep\[j\] ? p->drop_factor \*/keep[j] ? 1 */'
 plant lse-without-sink cpu_split.c 's/top + log(sum)};/top + log(l * by)};/'
 plant dlse-forgotten cpu_bwd.c 's/if (p->dlse.type)/if (p->dlse.type \&\& t->r0 > 1000000)/'
-plant dsink-sign cpu_bwd.c 's/dsink -= exp/dsink += exp/'
+plant dsink-sign cpu_bwd.c 's/dsink -= attn/dsink += attn/'
 plant delta-of-one-column cpu_bwd.c 's/d < p->DV; d++/d < p->DV - 1; d++/'
 plant gradient-overwritten cpu_grad.c 's/sums\[at + dense\] +=/sums[at + dense] =/'
 plant dense-gradient-sign cpu_grad.c 's/bound->grad\[placed\] +=/bound->grad[placed] -=/'
