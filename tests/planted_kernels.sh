@@ -68,6 +68,7 @@ backward=(
     'dir=bwd H=2 NQ=9 NK=17 D=8 variant="s + t[i][k] * c" caps="t:f32:9x17:normal c=3"'
     'dir=bwd dtype=bf16 NQ=90 NK=290 D=128 seed=5 variant="k <= q && q - k < 100" det=1'
     'dir=bwd dtype=f16 NQ=70 NK=100 D=256 seed=6 variant="@causal"'
+    'dir=bwd det=1 dtype=f16 H=3 NQ=8192 NK=260 D=16 variant="q % 999 < 9 && q / 999 != k / 128"'
 )
 
 # Of the producer schedule: several items a block, all ways to load, more blocks than stages.
@@ -239,6 +240,7 @@ plant fused-nan-overlooked@5 attn_bwd_dq.hip 's/zero != 0.0f/zero > 1e9f/' emu:s
 plant fused-asked-apart@4 attn_bwd_dq.hip 's/mark_at(warp, dq_row/mark_at(warp_id(), dq_row/' \
     emu:sm_80 emu:sm_90a
 plant order-not-passed@8 core/order.h 's/ATTN_BM + 1));/ATTN_BM));/' emu:sm_80 emu:sm_90a
+plant order-down@12 core/range.h 's/it->base < 0 ? -ATTN_BM : ATTN_BM/ATTN_BM/' emu:sm_90a
 plant order-of-all@10 core/order.h 's/if (is_before) {/if (own > 0) {/' emu:sm_90a
 plant groups-proxy arch/sm80.h 's/^    proxy_fence();//' emu:sm_90a
 plant groups-fence arch/sm90_grad.h 's/wgmma_fence();//' emu:sm_90a

@@ -29,17 +29,17 @@ typedef u64 lane_bits;
 typedef struct attn_range {
     lane_bits some, full; /* of the blocks base .. base + TILE_LANES - 1; some: not yet visited */
 #if ATTN_ORDERED
-    lane_bits before; /* of them: the item before this one sees some of the block, too */
+    lane_bits before; /* of them: the item whose turn comes before sees some of the block, too */
 #endif
     i32 base, end;        /* the number that lane 0 looks at; the one past the last */
 } attn_range;
 
 /* A block told, as range_next returns it: its number, doubled, plus 1 if all its pairs are visible;
-   -1: no block is left. In turns (order.h), plus BLOCK_BEFORE if the block of keys whose turn comes
-   before this one's, the next in memory, sees some of it, too. */
-enum { BLOCK_BEFORE = 1 << 30 };
+   -1: no block is left. In turns (order.h), plus BLOCK_BEFORE if the neighbour whose turn comes
+   before sees some of it, too, and BLOCK_DOWN if that is the one below. */
+enum { BLOCK_BEFORE = 1 << 30, BLOCK_DOWN = 1 << 29 };
 DEV i32 block_number(i32 told) {
-    return (ATTN_ORDERED ? told & (BLOCK_BEFORE - 1) : told) >> 1;
+    return (ATTN_ORDERED ? told & (BLOCK_DOWN - 1) : told) >> 1;
 }
 DEV int block_is_full(i32 told) {
     return told & 1;
@@ -110,15 +110,21 @@ DEV int range_class(const attn_params *p, const attn_item *w, i32 n) {
 }
 #endif
 
+/* The block of number n: going down (work.h) numbers are below 0, and -1 is block 0. */
+DEV i32 range_block(i32 n) {
+    return ATTN_ORDERED && n < 0 ? -1 - n : n;
+}
+
 DEV void range_look(attn_range *it, const attn_params *p, const attn_item *w) {
     const i32 n = it->base + lane_id();
-    const int class_ = n < it->end ? range_class(p, w, n) : 0;
+    const int class_ = n < it->end ? range_class(p, w, range_block(n)) : 0;
     it->some = (lane_bits)warp_ballot(class_ != 0);
     it->full = (lane_bits)warp_ballot(class_ == 2);
 #if ATTN_ORDERED
     attn_item last = *w;
-    last.row0 += ATTN_BM;
-    it->before = (lane_bits)warp_ballot(n < it->end && range_class(p, &last, n) != 0);
+    last.row0 += it->base < 0 ? -ATTN_BM : ATTN_BM;
+    it->before = (lane_bits)warp_ballot(n < it->end && last.row0 >= 0 &&
+                                        range_class(p, &last, range_block(n)) != 0);
 #endif
 }
 
@@ -162,6 +168,10 @@ DEV void range_begin(attn_range *it, const attn_params *p, const attn_item *w) {
 #if RANGE_NARROWS
     range_narrow(it, p, w);
 #endif
+    if (ATTN_ORDERED && w->down) {
+        it->base = -it->end;
+        it->end = 0;
+    }
     range_look(it, p, w);
 }
 
@@ -184,9 +194,9 @@ DEV i32 range_next(attn_range *it, const attn_params *p, const attn_item *w) {
     }
     const int bit = first_bit(it->some);
     it->some &= it->some - 1;
-    i32 block = (it->base + bit) * 2 + (int)(it->full >> bit & 1);
+    i32 block = range_block(it->base + bit) * 2 + (int)(it->full >> bit & 1);
 #if ATTN_ORDERED
-    block |= it->before >> bit & 1 ? BLOCK_BEFORE : 0;
+    block |= (it->before >> bit & 1 ? BLOCK_BEFORE : 0) | (it->base < 0 ? BLOCK_DOWN : 0);
 #endif
     return block;
 }

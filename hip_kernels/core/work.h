@@ -8,9 +8,9 @@
        ((section * q_tiles + row block, last first) * near + head in the section) * splits + split
 
    so blocks that run at the same time share K and V in the second cache, and where a mask lets
-   later rows see more keys the long ones begin first; keys as rows go from first to last, and the
-   other way in turns (order.h). Blocks b,
-   b + xcds, ... run on one chiplet; they get items that follow each other:
+   later rows see more keys the long ones begin first; keys as rows go from first to last, in turns
+   the other way or, in a section that goes down, this way (order.h). Blocks b, b + xcds, ... run on
+   one chiplet; they get items that follow each other:
 
        block  0 1 2 3 4 5 ...        chiplet 0: items 0 .. n      n = ceil(items / xcds) - 1
        xcd    0 1 0 1 0 1            chiplet 1: items n + 1 ..                              */
@@ -24,6 +24,7 @@ typedef struct attn_item {
     i32 b, h, hk, split; /* h: query head, of a packed group the first, of key rows the step's */
     i32 row0, rows;      /* first row of the block, rows there are (packed: times pack) */
     i32 k_begin, k_end;  /* keys of the split */
+    int down;            /* in turns: the section goes down */
 } attn_item;
 
 /* Rows of a block: of attn_bwd_dq.hip those of a step. */
@@ -70,7 +71,9 @@ DEV int work_place(const attn_params *p, work_number number, attn_item *w) {
     w->b = (i32)b;
     w->h = of_group ? head * p->group : head;
     w->hk = of_group ? head : (i32)quotient(head, p->group, p->per_group);
-    w->row0 = (ATTN_KEY_ROWS && !ATTN_ORDERED ? tile : p->q_tiles - 1 - tile) * WORK_ROWS;
+    /* of sections every second one, and the last one unless it is the first, too */
+    w->down = ATTN_ORDERED && first > 0 && (left - 1) / p->near % 2 == 0;
+    w->row0 = (ATTN_KEY_ROWS && w->down == ATTN_ORDERED ? tile : p->q_tiles - 1 - tile) * WORK_ROWS;
     return 1;
 }
 

@@ -177,8 +177,9 @@ DEV u64 step_part(const attn_params *p, const attn_item *w, const back_step *ste
 DEV void step_turn(const attn_params *p, const attn_item *w, const back_step *step) {
 #if ATTN_ORDERED
     const i32 before = (w->h - group_first(p, w)) * range_steps(w); /* steps of other heads */
-    order_wait(step_part(p, w, step), order_turn(p, w, before + block_number(step->block),
-                                                 step->block & BLOCK_BEFORE));
+    order_wait(step_part(p, w, step),
+               order_turn(p, w, before + block_number(step->block), step->block & BLOCK_BEFORE,
+                          step->block & BLOCK_DOWN));
 #else
     (void)p, (void)w, (void)step;
 #endif
@@ -428,7 +429,7 @@ DEV void backward(const attn_params *p, attn_item *w, tile_o *sum, tile_o *sum_v
     }
     ring_wait(0);
 #if ATTN_ORDERED
-    warp_sync();
+    block_sync();
     order_pass(ORDER_SHARED);
 #endif
     grad_rows_end(p, w, &rows);

@@ -305,6 +305,8 @@ const listed suite_list[] = {
                "@relative 5\" caps=\"table:f32:4x11:normal\" sink=1 dlse=1"},
     {"repeat-bf16", "check=repeat dir=bwd det=1 dtype=bf16 B=2 H=4 HK=1 NQ=70 NK=130 D=64 "
                     "dropout=0.3"},
+    {"in-turns-down", "dir=bwd det=1 dtype=bf16 H=3 NQ=8192 NK=260 D=16 variant=\"q % 1024 < 20 && "
+                      "(q / 1024 + k / 128) % 2 > 0\" seed=5"}, /* of the last head */
     {"threads", "check=threads dir=bwd det=1 B=3 H=4 HK=2 NQ=70 NK=130 D=32 variant=\"@causal\" "
                 "sink=1"},
     {"threads-captures", "check=threads dir=bwd det=1 dtype=bf16 B=3 H=4 HK=2 NQ=70 NK=70 D=16 "
