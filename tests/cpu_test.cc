@@ -8,6 +8,7 @@
 #else
 #include <catch2/catch.hpp>
 #endif
+#include "count_malloc.h"
 #include "host_call.h"
 
 #include <algorithm>
@@ -20,46 +21,6 @@
 extern "C" {
 #include "cpu_tile.h"
 }
-
-// -- Counting allocations: glibc's malloc under its other name, unless a sanitizer has its own ----
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
-
-#if defined(__GLIBC__) && !defined(SANITIZED)
-#define COUNTS_MALLOC 1
-namespace {
-std::atomic<bool> counting{false};
-std::atomic<long> allocations{0};
-void count_allocation() {
-    if (counting.load(std::memory_order_relaxed)) {
-        allocations.fetch_add(1, std::memory_order_relaxed);
-    }
-}
-} // namespace
-extern "C" {
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void *malloc(size_t n) {
-    count_allocation();
-    return __libc_malloc(n);
-}
-void *calloc(size_t n, size_t size) {
-    count_allocation();
-    return __libc_calloc(n, size);
-}
-void *realloc(void *p, size_t n) {
-    count_allocation();
-    return __libc_realloc(p, n);
-}
-}
-#endif
 
 namespace {
 
@@ -636,7 +597,6 @@ TEST_CASE("cpu: ATTN_CPU chooses among the tables") {
 // -- Runs -----------------------------------------------------------------------------------------
 
 TEST_CASE("cpu: a run allocates nothing once the threads are there") {
-#ifdef COUNTS_MALLOC
     const Variant v(full_variant);
     const FullCase c;
     c.q->set(7, not_a_number);
@@ -646,16 +606,11 @@ TEST_CASE("cpu: a run allocates nothing once the threads are there") {
         const Plan plan(cpu.d, direction, c.c, v.v);
         const Workspace workspace(cpu.d, plan.info.workspace);
         REQUIRE(attn_run(plan.p, &c.c, workspace.at, nullptr) == ATTN_OK);
-        allocations = 0;
-        counting = true;
-        const int status = attn_run(plan.p, &c.c, workspace.at, nullptr);
-        counting = false;
+        int status = -1;
+        const auto run = [&] { status = attn_run(plan.p, &c.c, workspace.at, nullptr); };
+        CHECK(allocations_of(run) == 0);
         CHECK(status == ATTN_OK);
-        CHECK(allocations == 0);
     }
-#else
-    WARN("skipped: malloc is the sanitizer's own here, or no glibc");
-#endif
 }
 
 TEST_CASE("cpu: a run leaves the caller's subnormal numbers alone") {

@@ -15,6 +15,8 @@
        streams    a destroyed one is refused, its work still comes, late; the next new stream gets
                   its handle
        marks      one is that of the last record
+       graphs     while a stream is captured what it is given is noted, not done; all that would
+                  wait, take memory or load code, and all on stream NULL, is refused
        launches   one parameter, by address, copied by the call; a known function; as much shared
                   memory as it was allowed
 
@@ -35,7 +37,7 @@
 /* Both makers' numbers. */
 enum { INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT_FOUND = 500,
        NOT_READY = 600, ILLEGAL_ADDRESS = 700,
-       BAD_HANDLE = 400 };
+       BAD_HANDLE = 400, CAPTURED = 900 };
 enum { MOST_BLOCKS = 4096, LOG = 1 << 16, SPACE_BITS = 36, PARAMS = 4096, MOST_QUEUED = 1024 };
 enum { MOST_FUNCTIONS = 256, MOST_MODULES = 256, FUNCTION = 0x4000, MODULE = 0x3000,
        EVENT = 0x6000, MOST_EVENTS = 4096, STREAM = 0x2000, MOST_STREAMS = 256 };
@@ -128,6 +130,12 @@ static int note(const char *name, const char *format, ...) {
 /* The same of a call that needs the device: `code` is note's. */
 static int needs_device(int code) {
     return code ? code : !current() ? NO_CONTEXT : broken;
+}
+/* And of one that no stream may be captured at. */
+static uint64_t captured; /* the stream's number; 0: none */
+static int needs_no_capture(int code) {
+    code = needs_device(code);
+    return code ? code : captured ? CAPTURED : 0;
 }
 
 static int number(const char *variable, int otherwise) {
@@ -348,7 +356,14 @@ static void finish_all(void) {
     forget_done();
 }
 
+static work graph[MOST_QUEUED]; /* what the captured stream was given */
+static int n_graph;
+
 static int enqueue(const work *w) {
+    if (captured && w->stream == captured) {
+        graph[n_graph++] = *w;
+        return n_graph == MOST_QUEUED;
+    }
     if (n_queued == MOST_QUEUED) {
         finish_all();
     }
@@ -367,7 +382,28 @@ static int number_of(const void *handle, uint64_t *stream) {
     const uintptr_t which = (uintptr_t)handle - STREAM;
     *stream = which < MOST_STREAMS ? streams[which] : (uintptr_t)handle;
     const int is_bad = which < MOST_STREAMS && stream_owners[which] != current_context();
-    return handle && (!*stream || is_bad) ? BAD_HANDLE : 0;
+    return handle && (!*stream || is_bad) ? BAD_HANDLE : captured && !handle ? CAPTURED : 0;
+}
+
+/* The stream is captured until it is NULL; then the capture is given to a stream. */
+API int fake_capture(void *stream) {
+    uint64_t number = 0;
+    n_graph = stream ? 0 : n_graph;
+    captured = 0;
+    const int code = number_of(stream, &number);
+    captured = number;
+    return code;
+}
+API int fake_replay(void *stream) {
+    uint64_t number;
+    int code = number_of(stream, &number);
+    pthread_mutex_lock(&chip_lock);
+    for (int i = 0; i < n_graph && code == 0; i++) {
+        graph[i].stream = number;
+        code = enqueue(&graph[i]);
+    }
+    pthread_mutex_unlock(&chip_lock);
+    return code;
 }
 
 static int call_stream_new(int code, unsigned flags, void **stream) {
@@ -401,7 +437,7 @@ static int call_stream_free(const char *name, const void *stream) {
 /* -- Calls that both makers have --------------------------------------------------------------- */
 
 static int call_alloc(const char *name, uint64_t *at, size_t bytes) {
-    const int code = needs_device(note(name, " %zu", bytes));
+    const int code = needs_no_capture(note(name, " %zu", bytes));
     pthread_mutex_lock(&chip_lock);
     const int taken = code ? code : take(at, bytes, 1);
     pthread_mutex_unlock(&chip_lock);
@@ -409,7 +445,7 @@ static int call_alloc(const char *name, uint64_t *at, size_t bytes) {
 }
 
 static int call_free(const char *name, uint64_t at) {
-    int code = needs_device(note(name, ""));
+    int code = needs_no_capture(note(name, ""));
     pthread_mutex_lock(&chip_lock);
     if (code == 0) {
         finish_all(); /* a driver waits for the device first */
@@ -427,7 +463,7 @@ static int call_free(const char *name, uint64_t at) {
 }
 
 static int call_wait(const char *name) {
-    const int code = needs_device(note(name, ""));
+    const int code = needs_no_capture(note(name, ""));
     pthread_mutex_lock(&chip_lock);
     if (code == 0) {
         finish_all();
@@ -438,7 +474,7 @@ static int call_wait(const char *name) {
 
 static int call_stream_sync(const char *name, void *stream) {
     uint64_t number;
-    int code = needs_device(note(name, " %p", stream));
+    int code = needs_no_capture(note(name, " %p", stream));
     pthread_mutex_lock(&chip_lock);
     code = code ? code : number_of(stream, &number);
     if (code == 0) {
@@ -452,7 +488,7 @@ static int call_stream_sync(const char *name, void *stream) {
 static int call_host_rows(int code, int to_device, uint64_t far, size_t far_pitch, char *near,
                           size_t near_pitch, size_t bytes, size_t rows, void *stream) {
     uint64_t number;
-    code = needs_device(code);
+    code = needs_no_capture(code);
     pthread_mutex_lock(&chip_lock);
     code = code ? code : number_of(stream, &number);
     if (code == 0) {
@@ -559,7 +595,7 @@ static int call_event_await(const char *name, const void *event, void *stream) {
 }
 
 static int call_event_query(const char *name, const void *event) {
-    const int code = needs_device(note(name, "")), which = event_of(event);
+    const int code = needs_no_capture(note(name, "")), which = event_of(event);
     if (code || which < 0) {
         return code ? code : INVALID;
     }

@@ -16,7 +16,8 @@ static const char *const fixed[] = {"one", "two", "attn_fwd", "attn_combine", "a
                                     "attn_spans"};
 
 static int call_load(const char *name, void **module, const void *code) {
-    const int failed = needs_device(note(name, " %.8s", emulator ? "code" : (const char *)code));
+    const int failed =
+        needs_no_capture(note(name, " %.8s", emulator ? "code" : (const char *)code));
     if (failed || n_modules == MOST_MODULES) {
         return failed ? failed : NO_MEMORY;
     }

@@ -1,9 +1,9 @@
 // fake_gpu_test.h: a look-alike of a GPU's driver in a test: built by cc, found by the library, and
 // with the emulator as its chip.
 //
-// Who includes it, after Catch: hip_test.cc, memory_test.cc, fault_test.cc. What the library gives
-// to the look-alike's compiler becomes an emulated kernel: texts that chips and emulator have in
-// common are those handed over, the others (the instructions) are the emulator's.
+// Who includes it, after Catch: fault_test.cc, hip_test.cc, memory_test.cc, run_test.cc. What the
+// library gives to the look-alike's compiler becomes an emulated kernel: texts that chips and
+// emulator have in common are those handed over, the others (the instructions) are the emulator's.
 #ifndef ATTN_FAKE_GPU_TEST_H
 #define ATTN_FAKE_GPU_TEST_H
 
@@ -160,6 +160,8 @@ struct Library {
     void (*stop)(int);      // fake_break
     void (*room)(size_t);   // fake_room
     void (*emulate)(const Emulator *);
+    int (*capture)(void *); // fake_capture
+    int (*replay)(void *);  // fake_replay
     int (*live)();
 
     // source: tests/fake_hip.c; the variables that lead to it.
@@ -196,6 +198,8 @@ struct Library {
         find(stop, "fake_break");
         find(room, "fake_room");
         find(emulate, "fake_emulate");
+        find(capture, "fake_capture");
+        find(replay, "fake_replay");
         find(live, "fake_live");
     }
     ~Library() {
