@@ -142,6 +142,8 @@ static int fill_map(tensor_map *map, const attn_device *device, const attn__view
     return 1;
 }
 
+enum { WARP_ROWS = 16 }; /* that a warp stores at once */
+
 void attn__params_maps(attn_params *a, const attn_device *device, const attn__problem *p,
                        const attn__grid *grid) {
     const attn__tile_size *const tile = &grid->tile;
@@ -150,6 +152,9 @@ void attn__params_maps(attn_params *a, const attn_device *device, const attn__pr
     a->flags |= fill_map(&a->map[0], device, &p->q, &a->q, grid->pack, tile->bm) ? ATTN_P_MAP_Q : 0;
     a->flags |= fill_map(&a->map[1], device, &p->k, &a->k, 1, tile->bn) ? ATTN_P_MAP_K : 0;
     a->flags |= fill_map(&a->map[2], device, &p->v, &a->v, 1, tile->bn) ? ATTN_P_MAP_V : 0;
+    if (grid->splits == 1 && grid->pack == 1 && p->o.type == p->q.type) {
+        a->flags |= fill_map(&a->map[3], device, &p->o, &a->o, 1, WARP_ROWS) ? ATTN_P_MAP_O : 0;
+    }
 }
 
 void attn__words_fill(const attn_graph *g, const attn__bound *bound, i64 *word) {

@@ -291,7 +291,8 @@ struct Want {
     const char *name, *from, *to, *sentence;
 };
 
-void judge(const std::string &text, const std::vector<Want> &wants, int threads, int shared) {
+void judge(const std::string &text, const std::vector<Want> &wants, int threads, int shared,
+           uint64_t in = 0) {
     std::string all = "#include \"isa/ptx_sm90.h\"\n";
     for (const Want &w : wants) {
         all += emu::replaced(emu::replaced(text, w.from, w.to), "NAME", w.name);
@@ -302,7 +303,7 @@ void judge(const std::string &text, const std::vector<Want> &wants, int threads,
         for (const char *order : orders) {
             const emu::Options options(order);
             INFO(w.name << " " << order);
-            const int status = code.launch(w.name, {}, 1, threads, shared);
+            const int status = code.launch(w.name, {in, 0, 0}, 1, threads, shared);
             INFO(attn_error());
             CHECK(status == (w.sentence ? ATTN_DRIVER : ATTN_OK));
             CHECK((!w.sentence || std::strstr(attn_error(), w.sentence) != nullptr));
@@ -412,4 +413,63 @@ ATTN_ENTRY(NAME, NAME_body, args)
         {"lanes", "named_arrive(1, 256);", "named_arrive(1 + t % 2, 256);", "lane 0 at 1 for 256"},
     };
     judge(text, wants, 256, 64);
+}
+
+// Warp 0 writes 16 rows of 128 bytes, one lane stores them to rows 2.. of a tensor of 5 rows, 40
+// columns and 2 heads; then warp 1 writes there.
+TEST_CASE("a box is stored: what is inside of the tensor, and who waits for what", "[sm90]") {
+    NEEDS_CC();
+    const std::string text = R"(
+DEV void NAME_body(const args *p) {
+    const u32 t = (u32)thread_id();
+    const tensor_map *const map = (const tensor_map *)p->in;
+    for (u32 i = t; i < 512 && t < 32; i += 32) {
+        const u32 row = i / 32, chunk = i / 4 % 8 ^ row % 8;
+        shared_store_u32(1024 + row * 128 + chunk * 16 + i % 4 * 4, 0x10001 * 2 * i + 0x10000);
+    }
+    proxy_fence();
+    block_sync(); /* written */
+    if (t == 0) {
+        tensor_store_4d(map, 1024, 0, 1, 2, 0);
+        store_commit();
+        store_wait_read();
+    }
+    block_sync(); /* read */
+    if (t == 40) { shared_store_u32(1024 + 4 * 77, 5); }
+}
+ATTN_ENTRY(NAME, NAME_body, args)
+)";
+    alignas(16) static uint16_t data[6][2][48];
+    std::fill(&data[0][0][0], &data[0][0][0] + sizeof data / 2, static_cast<uint16_t>(7));
+    Map map{};
+    {
+        emu::Chip chip("emu:sm_90a");
+        const attn__boxes b = {ATTN_F16, data, {40, 2, 5, 1}, {96, 192, 0}, {64, 1, 16, 1}};
+        REQUIRE(attn__emu.describe(chip.chip, &b, map.word) == 1);
+    }
+    const std::vector<Want> wants = {
+        {"with", "", "", nullptr},
+        {"no_fence", "proxy_fence();", "", "with no proxy_fence in between"},
+        {"fence_of_one", "proxy_fence();", "if (t != 5) { proxy_fence(); }", "thread 5 wrote it"},
+        {"no_barrier", "block_sync(); /* written */", "", "shared memory at"},
+        {"half", "i < 512", "i < 500", "nobody has written"},
+        {"no_wait", "store_wait_read();", "", "which a copy may still read"},
+        {"no_commit", "store_commit();", "", "which a copy may still read"},
+        {"other_waits", "store_wait_read();\n    }", "}\n    if (t == 1) { store_wait_read(); }",
+         "which a copy may still read"},
+        {"no_order", "block_sync(); /* read */", "", "shared memory at 1332"},
+        {"left", "store_wait_read();\n    }\n    block_sync(); /* read */", "}\n    return;",
+         "ends with a store of shared memory at 1024"},
+        {"place", "map, 1024,", "map, 1024 + 512,", "no multiple of 1024"},
+        {"map", "map, 1024,", "(const tensor_map *)(p->in + 16), 1024,", "no multiple of 64"},
+    };
+    judge(text, wants, 64, 4096, reinterpret_cast<uint64_t>(&map));
+    for (int row = 0; row < 6; row++) {
+        for (int head = 0; head < 2; head++) {
+            for (int i = 0; i < 48; i++) {
+                const bool in = row >= 2 && row < 5 && head == 1 && i < 40;
+                CHECK(data[row][head][i] == (in ? (row - 2) * 64 + i : 7));
+            }
+        }
+    }
 }

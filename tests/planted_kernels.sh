@@ -87,6 +87,8 @@ producer=(
     'dtype=bf16 H=2 NQ=200 NK=200 D=64 variant="@causal ~ @document" caps="ids:i32:1x200:docs"'
     'dtype=bf16 NQ=250 NK=6000 D=64 inv=1 variant="q < 5814 ? k > 5000 : k < 9 || k > q + 30"'
     'dtype=bf16 NQ=200 NK=300 D=128 seed=15 scale=0.1 variant="@alibi 1"' # no moves
+    'dtype=f16 NQ=64 NK=256 D=64 seed=7 variant="k < 100" plant=nan where=v check=isolate'
+    'dtype=bf16 B=2 NQ=80 NK=100 D=64 qused=50,70' # rows that stay 0
 )
 set=cases # the list that is judged by
 
@@ -315,6 +317,13 @@ prod full-of-group@9 sched/ahead.h 's/part_at(part, PART_FULL + group)/part_at(p
 prod block-of-group@5 arch/sm90.h 's/(t->stage \* GROUPS + group)/(t->stage * GROUPS)/'
 prod baton@10 sched/producer.h \
     '/^DEV void producer_unseen/,/^}/s/baton_pass(group, &at->q);/;/'
+prod store-fence arch/sm90.h 's/proxy_fence();//'
+prod store-read sched/producer.h 's/store_wait_read();//'
+prod store-meet sched/producer.h 's/named_sync(1 + group, 128);//'
+prod store-rows@15 core/epilogue.h 's/int odd = w->row0 .*/int odd = 0;/'
+prod store-finite@14 core/epilogue.h \
+    's/(tile_put(o, factor, stage) != 0)/(0 \& tile_put(o, factor, stage))/'
+prod store-columns@2 arch/sm90.h 's/g \* 64, at->head,$/0, at->head,/'
 prod v-of-next sched/producer.h 's/load_v(l, p, block, 2)/load_v(l, p, next, 2)/'
 
 finish

@@ -14,7 +14,8 @@
        columns 64..127  row 0 | row 1 ...
 
    A place is full when its loads have landed (barrier full) and free when all warps that multiply
-   have read it (barrier free). Of a column group that D or DV only begins, the rest is 0.
+   have read it (barrier free), a place of q besides when o has left it. Of a column group that D or
+   DV only begins, the rest is 0.
 
    Message of a place of K: its block of keys, to each group. Messages of the warp that looks ahead
    (sched/ahead.h): items, and parts, which are 32 blocks of an item. */
@@ -240,10 +241,12 @@ DEV i32 block_told(const ring_turn *t, int group) {
 #define WGMMA_KEYS    WGMMA_NAME(ATTN_BN, ss, f16)
 #define WGMMA_COLUMNS WGMMA_NAME(ATTN_DV, rs, f16)
 #define PACK_TWO      pack_f16
+#define SPOIL_TWO     spoil_f16
 #else
 #define WGMMA_KEYS    WGMMA_NAME(ATTN_BN, ss, bf16)
 #define WGMMA_COLUMNS WGMMA_NAME(ATTN_DV, rs, bf16)
 #define PACK_TWO      pack_bf16
+#define SPOIL_TWO     spoil_bf16
 #endif
 
 #define TILE_FLIES 1
@@ -294,5 +297,43 @@ DEV void tile_pv(tile_o *o, const tile_p *p, int stage_v) {
 
 /* All but the n youngest products that this group began have ended; n is a constant. */
 #define tile_wait(n) wgmma_wait(n)
+
+/* -- Storing ----------------------------------------------------------------------------------- */
+
+/* o may take the place of q. */
+#define TILE_STORES (STAGES_Q == 2 && CHUNKS_V <= CHUNKS_K)
+
+/* Where the warp's rows stand in a place of q, which its group has read. */
+DEV u32 tile_own_rows(int stage) {
+    return stage_at(RING_Q, stage) + (u32)warp_row() * 128;
+}
+/* Puts them there, times their factors; 0: all are finite. */
+DEV u32 tile_put(const tile_o *o, const float *factor, int stage) {
+    u32 bad[2] = {0, 0};
+    const u32 lane = (u32)(lane_id() / 4 * (128 + 16) + lane_id() % 4 * 4); /* of chunk 0 */
+    UNROLL for (int c = 0; c < ATTN_DV / 8; c++) {
+        const u32 at = tile_own_rows(stage) + (lane ^ (u32)(c % 8 * 16));
+        UNROLL for (int r = 0; r < 2; r++) {
+            const float *const x = &o->x[r][2 * c];
+            const u32 two = PACK_TWO(x[0] * factor[r], x[1] * factor[r]);
+            shared_store_u32(at + (u32)(c / 8 * ATTN_BM * 128 + r * 1024), two);
+            bad[r] = SPOIL_TWO(two, bad[r]);
+        }
+    }
+    proxy_fence();
+    return bad[0] | bad[1];
+}
+/* Sends them from there to o, whose row has these coordinates; on their way until
+   store_wait_read. */
+DEV void tile_send(int stage, const tensor_map *map, const ring_box *at) {
+    warp_sync();
+    if (lane_id() == 0) {
+        UNROLL for (int g = 0; g < CHUNKS_V / 8; g++) {
+            tensor_store_4d(map, tile_own_rows(stage) + (u32)(g * ATTN_BM * 128), g * 64, at->head,
+                            at->row, at->batch);
+        }
+        store_commit();
+    }
+}
 
 #endif

@@ -1,7 +1,8 @@
 /* epilogue.h: a tile's sums become rows of o and LSE.
 
-   Who calls it: finish.h, grad_out.h. A lane stores the columns that it holds; where TILE_TURNS is
-   1 and rows are plain, the lanes of a row exchange them first, and each stores whole chunks. Of
+   Who calls it: finish.h, grad_out.h, producer.h. A lane stores the columns that it holds; where
+   TILE_TURNS is 1 and rows are plain, the lanes of a row exchange them first, and each stores whole
+   chunks. Of
    the TILE_SHARE lanes that share rows the i-th stores the LSE of their i-th row (and of the one
    TILE_SHARE further on, ...); where TILE_SHARE is 1 the lane that has column 0 does. */
 #ifndef ATTN_EPILOGUE_H
@@ -67,6 +68,13 @@ DEV void epilogue_row(u64 to, i32 type, int vec, i32 cols, const float *x, float
     }
 }
 
+/* 1: most warps end by epilogue_quick. */
+#if ATTN_PRODUCER
+#define EPILOGUE_QUICK TILE_STORES
+#else
+#define EPILOGUE_QUICK 0
+#endif
+
 #if TILE_TURNS && ATTN_TYPE != ATTN_F32
 /* 1: rows lie n bytes apart, have the kernel's own type and whole chunks at multiples of 16 bytes:
    most are so. Then no row asks where it lies or what it is. */
@@ -130,6 +138,41 @@ DEV void epilogue_one(const attn_params *p, const attn_item *w, int r, u32 wild,
     epilogue_row(to.o, to.type, to.vec, epilogue_has(w, r, wild) ? p->DV : 0, x, factor);
 }
 
+#if ATTN_PRODUCER
+/* What most warps have, 1 then: each row is used, has seen a key and is finite, there is no sink,
+   and boxes describe o. No branch before that is known, so that nothing waits for the other.
+   `stage` is the place of q, which o takes. 0: t and o are as they were. */
+DEV int epilogue_quick(const attn_params *p, const attn_item *w, const attn_soft *t,
+                       const tile_o *o, int stage) {
+    float factor[TILE_ROWS], l[TILE_ROWS], sum = 0;
+    int odd = w->row0 + tile_row(TILE_ROWS - 1) >= w->rows;
+    if (!TILE_STORES || !(p->flags & ATTN_P_MAP_O) || p->sink) {
+        return 0;
+    }
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+        l[r] = row_sum(t->l[r]);
+        factor[r] = ends_near(t->m[r], l[r]).factor;
+        factor[r] *= p->drop_factor / (TILE_P_SCALE * TILE_O_SCALE);
+        factor[r] *= softmax_unit_of(t, r);
+        odd |= l[r] == 0.0f;
+        sum = fma_f32(t->m[r], 0.0f, fma_f32(l[r], 0.0f, sum));
+    }
+    odd |= (tile_put(o, factor, stage) != 0) | (sum != 0.0f);
+    if (warp_any(odd)) {
+        return 0;
+    }
+    const i64 row = w->seq.q_row + w->row0;
+    const ring_box at = {p->o.h ? w->h : 0, (i32)row + warp_row(), p->o.b ? w->b : 0};
+    tile_send(stage, &p->map[3], &at);
+    if (p->lse.data && row_lane() < TILE_ROWS) {
+        const int r = row_lane();
+        const attn_ends e = ends_near(r ? t->m[1] : t->m[0], r ? l[1] : l[0]);
+        store_u32(rows_at(&p->lse, w->b, w->h, row + tile_row(r)), bits_of(e.lse));
+    }
+    return 1;
+}
+#endif
+
 /* All rows but those of `wild`; o is used up. */
 DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft *t, tile_o *o,
                        u32 wild) {
@@ -140,7 +183,7 @@ DEV void epilogue_tile(const attn_params *p, const attn_item *w, const attn_soft
         ends[r] *= softmax_unit_of(t, r);
     }
 #if TILE_TURNS && ATTN_TYPE != ATTN_F32
-    if (epilogue_plain(p)) {
+    if (!EPILOGUE_QUICK && epilogue_plain(p)) {
         const u64 first = rows_at(&p->o, w->b, w->h, w->seq.q_row + w->row0 + tile_row(0));
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             epilogue_chunks(first + (u64)(TILE_DOWN(r) * p->o.n), p->DV, o->x[r],

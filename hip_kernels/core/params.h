@@ -27,6 +27,7 @@ typedef struct attn_rows { /* [batch][head][row][element] */
 #define ATTN_P_MAP_Q 256u  /* map[0] is there */
 #define ATTN_P_MAP_K 512u
 #define ATTN_P_MAP_V 1024u
+#define ATTN_P_MAP_O 4096u /* map[3] is there: o is of the kernel's type, its rows are plain */
 #define ATTN_P_LAST_FULL 2048u /* work.h: a sequence's last rows fill their block */
 
 /* Of backward alone. A launch of attn_bwd.hip has one or two results: of query rows dq, of key rows
@@ -45,9 +46,13 @@ typedef struct attn_back {
 } attn_back;
 
 typedef struct attn_params {
-    /* Boxes of the tiles of q, k, v: axes are columns, heads, rows, batch entries; a stride of 0
-       has no axis. For the producer schedule, where flags say so. */
-    tensor_map map[3];
+    union {
+        /* Boxes of the tiles of q, k, v and of a warp's rows of o: axes are columns, heads, rows,
+           batch entries; a stride of 0 has no axis. For the producer schedule, where flags say
+           so. */
+        tensor_map map[4];
+        attn_back back;
+    };
     attn_rows q, k, v, o, lse;         /* packed: b is 0 */
     attn_rows q_scale, k_scale, v_scale; /* f32; data 0: 1. n: from one 128 rows to the next */
     attn_rows counts, indices;         /* i32 block lists; n: from one row block to the next */
@@ -82,7 +87,6 @@ typedef struct attn_params {
     u32 drop_threshold, drop_offset;   /* keep iff u16 >= threshold */
     float drop_factor;
     float scale, factor; /* factor: scale log2 e, which score.h has where products stay products */
-    attn_back back;
     /* What the variant reads, in the order of its symbols. A parameter: one word, its f32 or i32 in
        the low half. A tensor of rank r: its address, then (extent, stride in bytes) r times, then
        the address of its table (spans.h) or 0. */

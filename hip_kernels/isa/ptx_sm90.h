@@ -29,6 +29,17 @@ DEV void named_arrive(int id, int threads) {
    9.7.13.4 fence.proxy.async */
 DEV void proxy_fence(void) { ISA_ASM("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/* Of two numbers of 16 bits each: those of w that are not finite become NaN in `bad`, which begins
+   as 0. 9.7.4.1 fma: w * 0 + bad */
+DEV u32 spoil_bf16(u32 w, u32 bad) {
+    ISA_ASM("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(bad) : "r"(w), "r"(0));
+    return bad;
+}
+DEV u32 spoil_f16(u32 w, u32 bad) {
+    ISA_ASM("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(bad) : "r"(w), "r"(0));
+    return bad;
+}
+
 /* -- mbarrier, 9.7.13.15 ----------------------------------------------------------------------- */
 /* 8 bytes of shared memory. A phase ends when `count` arrivals and all expected bytes have come;
    the first one has parity 0. */
@@ -77,6 +88,15 @@ DEV void tensor_load_4d(u32 to, const tensor_map *map, u32 barrier, i32 c0, i32 
             "l"(map), "r"(shared_at(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
             : "memory");
 }
+/* The other way; what is outside of the tensor is not written. */
+DEV void tensor_store_4d(const tensor_map *map, u32 from, i32 c0, i32 c1, i32 c2, i32 c3) {
+    ISA_ASM("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::
+                "l"(map), "r"(shared_at(from)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+            : "memory");
+}
+/* Closes a set of this thread's stores; until all sets have read shared memory. 9.7.9.25.6 */
+DEV void store_commit(void) { ISA_ASM("cp.async.bulk.commit_group;" ::: "memory"); }
+DEV void store_wait_read(void) { ISA_ASM("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
 /* -- wgmma, 9.7.15: a group's product d (64 x N, f32) += a (64 x 16) b (16 x N) ---------------- */
 /* Before the first product, and after registers of one have been touched otherwise. */

@@ -10,7 +10,8 @@
        multiply    wait for q -> first block: s = q . k, softmax, p
                    then  s' = q . k of block n + 1  and  o += p . v of block n  are begun together;
                          softmax of s' while the latter goes on; o fades when it has ended
-                   last p . v -> epilogue
+                   last p . v -> epilogue: o takes q's place and leaves it behind the next item's
+                   first product
 
    K runs ahead of V by one block, since the products do. */
 #ifndef ATTN_PRODUCER_H
@@ -181,11 +182,14 @@ DEV void load_v(producer_loads *l, const attn_params *p, i32 block, u32 ago) {
 
 DEV void load_item(producer_loads *l, const attn_params *p) {
     i32 block = -1, next = load_next(l);
+    if (STAGES_Q > 1) {
+        load_q(l, p);
+    }
     ROLLED while (next >= 0) {
         const i32 after = load_k(l, p, next);
         if (block >= 0) {
             load_v(l, p, block, 2);
-        } else {
+        } else if (STAGES_Q == 1) {
             load_q(l, p);
         }
         block = next;
@@ -224,8 +228,12 @@ DEV void producer_load(const attn_params *p) {
 
 typedef struct producer_turns {
     ring_turn q, k, v;
-    int slot;
+    u32 items; /* done so far */
 } producer_turns;
+
+DEV int producer_slot(const producer_turns *at) {
+    return (int)(at->items % ITEMS);
+}
 
 /* held, raw, factor: of score.h, computed once. known: all rows of the warp have an m. */
 DEV void producer_weights(const attn_params *p, int slot, const score_held *held, i32 block,
@@ -274,12 +282,30 @@ DEV i32 producer_pass(int group, producer_turns *at, i32 until) {
    groups that let blocks pass are apart as it is. */
 #define IN_TURN (GROUPS == 2 || !GROUPS_PASS)
 
+/* This warp's stores of the item before have read its place of q, which is free then. */
+DEV void producer_before(const producer_turns *at) {
+    const ring_turn before = {at->q.stage ^ 1, 0};
+    if (TILE_STORES && at->items > 0) {
+        if (lane_id() == 0) {
+            store_wait_read();
+        }
+        ring_free(RING_Q, &before);
+    }
+}
+/* The group has read q: where o does not take its place, that is free. */
+DEV void producer_read(const producer_turns *at) {
+    if (!TILE_STORES) {
+        ring_free(RING_Q, &at->q);
+    }
+}
+
 /* An item of which the group sees nothing. */
 DEV void producer_unseen(int group, producer_turns *at) {
     if (IN_TURN) {
         baton_pass(group, &at->q);
     }
-    ring_free(RING_Q, &at->q);
+    producer_before(at);
+    producer_read(at);
 }
 
 /* What the pairs of an item share. */
@@ -310,11 +336,12 @@ DEV void producer_first(int group, producer_turns *at, tile_s *s) {
     }
     ring_free(RING_K, &at->k);
     ring_next(&at->k, STAGES);
+    producer_before(at);
 }
 
 /* The last one, likewise. */
-DEV void producer_last(producer_turns *at, tile_p *pp, tile_o *o) {
-    ring_free(RING_Q, &at->q);
+DEV void producer_last(int group, producer_turns *at, tile_p *pp, tile_o *o) {
+    producer_read(at);
     ring_wait_full(RING_V, &at->v);
     tile_pin_o(o);
     tile_pin_p(pp);
@@ -323,6 +350,9 @@ DEV void producer_last(producer_turns *at, tile_p *pp, tile_o *o) {
     tile_pin_o(o);
     ring_free(RING_V, &at->v);
     ring_next(&at->v, STAGES);
+    if (TILE_STORES) { /* o takes the place of q, whose rows a product reads for the whole group */
+        named_sync(1 + group, 128);
+    }
 }
 
 /* All blocks of an item that has some. */
@@ -335,14 +365,15 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
     soft_fade fade;
     int known = 0;
     score_held held = {{0, 0}, 0, 0, 0, 0};
-    producer_held(p, at->slot, &held);
+    const int slot = producer_slot(at);
+    producer_held(p, slot, &held);
     i32 told = producer_pass(group, at, BLOCK_SEEN);
     if (GROUPS_PASS && !(told & BLOCK_SEEN)) {
         producer_unseen(group, at);
         return;
     }
     producer_first(group, at, &s);
-    producer_weights(p, at->slot, &held, block_of(told), raw, factor, &s, t, &fade, &known);
+    producer_weights(p, slot, &held, block_of(told), raw, factor, &s, t, &fade, &known);
     tile_p_of(&pp, &s);
     ROLLED while (!(told & BLOCK_END)) {
         ring_wait_full(RING_K, &at->k);
@@ -356,7 +387,7 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
         tile_pin_s(&s);
         ring_free(RING_K, &at->k);
         ring_next(&at->k, STAGES);
-        producer_weights(p, at->slot, &held, block_of(told), raw, factor, &s, t, &fade, &known);
+        producer_weights(p, slot, &held, block_of(told), raw, factor, &s, t, &fade, &known);
         tile_pin_s(&s);
         producer_hold(at, t);
         tile_wait(0);
@@ -367,7 +398,7 @@ DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, at
         softmax_fade(o, &fade);
         tile_p_of(&pp, &s); /* not earlier: until the wait its registers are being read */
     }
-    producer_last(at, &pp, o);
+    producer_last(group, at, &pp, o);
     if (GROUPS_PASS && !(told & BLOCK_LAST)) {
         producer_pass(group, at, 0);
     }
@@ -381,9 +412,9 @@ DEV void producer_multiply(const attn_params *p) {
         attn_soft t;
         tile_o o;
         ring_wait_full(RING_Q, &at.q);
-        const u32 kind = item_kind(at.slot);
+        const u32 kind = item_kind(producer_slot(&at));
         if (kind == ITEM_END) {
-            return;
+            break;
         }
         finish_begin(&t, &o);
         if (kind == ITEM_BLOCKS) {
@@ -391,10 +422,15 @@ DEV void producer_multiply(const attn_params *p) {
         } else {
             producer_unseen(group, &at);
         }
-        item_told(at.slot, &w);
-        finish(p, &w, &t, &o);
+        item_told(producer_slot(&at), &w);
+        if (w.row0 + group * 64 < w.rows && !epilogue_quick(p, &w, &t, &o, at.q.stage)) {
+            finish(p, &w, &t, &o);
+        }
         ring_next(&at.q, STAGES_Q);
-        at.slot = (at.slot + 1) % ITEMS;
+        at.items++;
+    }
+    if (TILE_STORES && lane_id() == 0) {
+        store_wait_read();
     }
 }
 

@@ -88,6 +88,10 @@ void attn__emu_reserve(uint32_t at, uint32_t bytes);
    [at, at + bytes) from now on: poison until it has landed, when it returns where to write. */
 void attn__emu_claim(int thread, uint32_t at, uint32_t bytes, int barrier, uint32_t act);
 void *attn__emu_landed(uint32_t at, uint32_t bytes);
+/* A copy that thread begins may read [at, at + bytes) from now on, until attn__emu_lent: nobody
+   writes there meanwhile. */
+const void *attn__emu_lend(int thread, uint32_t at, uint32_t bytes);
+void attn__emu_lent(int thread, uint32_t at, uint32_t bytes);
 /* A group's matrix unit, by its act number `act`, reads 16 bytes at `at` at some time from now on;
    and reads them, behind what `seen` has. */
 void attn__emu_will_read(int group, uint32_t act, int thread, uint32_t at);
@@ -122,6 +126,7 @@ void attn__emu_copy_wait(int n);  /* all but the n youngest groups have landed *
 const void *attn__emu_load(uint64_t at, uint32_t bytes);
 void *attn__emu_store(uint64_t at, uint32_t bytes);
 void attn__emu_loaded(uint64_t bytes); /* counts what was read otherwise */
+void attn__emu_stored(uint64_t bytes); /* and written */
 
 /* Whether what may come early comes now (ATTN_EMU async=), drawn anew each time. */
 int attn__emu_early(void);

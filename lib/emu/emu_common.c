@@ -126,9 +126,13 @@ void attn__emu_loaded(uint64_t bytes) {
     attn__emu_here->counts.load_bytes += bytes;
 }
 
+void attn__emu_stored(uint64_t bytes) {
+    attn__emu_here->counts.store_bytes += bytes;
+}
+
 void *attn__emu_store(uint64_t at, uint32_t bytes) {
     check(at, bytes, "writes");
-    attn__emu_here->counts.store_bytes += bytes;
+    attn__emu_stored(bytes);
     return (void *)(uintptr_t)at;
 }
 

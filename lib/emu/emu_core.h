@@ -112,7 +112,7 @@ typedef struct emu_core {
     emu_warp warp[EMU_WARPS];
 } emu_core;
 
-enum { EMU_PENDING = 16, EMU_RESERVED = 32 };
+enum { EMU_PENDING = 16, EMU_RESERVED = 32, EMU_LENT = 64 };
 
 /* The core whose block this host thread runs. It is read at every step, hence without a call. */
 extern _Thread_local emu_core *attn__emu_here __attribute__((tls_model("initial-exec")));

@@ -185,9 +185,11 @@ void attn__emu_claim(int thread, uint32_t at, uint32_t bytes, int barrier, uint3
     check_range(c, thread, at, bytes, "copies to");
     for (uint32_t i = at / 4; i < (at + bytes) / 4; i++) {
         emu_shadow *const s = &c->shadow[i];
-        if (c->valid[i] & (EMU_PENDING | EMU_RESERVED)) {
+        if (c->valid[i] & (EMU_PENDING | EMU_RESERVED | EMU_LENT)) {
             attn__emu_fault(thread, "copies to shared memory at %u, where %s", i * 4,
-                            c->valid[i] & EMU_PENDING ? "a copy is on its way" : "a barrier is");
+                            c->valid[i] & EMU_PENDING ? "a copy is on its way"
+                            : c->valid[i] & EMU_LENT  ? "a copy may still read"
+                                                      : "a barrier is");
         }
         if (!emu_before(c, warp, s->write)) {
             attn__emu_race(thread, "copies to", i * 4, "wrote", s->write);
@@ -213,6 +215,34 @@ void *attn__emu_landed(uint32_t at, uint32_t bytes) {
     return c->data + at;
 }
 
+const void *attn__emu_lend(int thread, uint32_t at, uint32_t bytes) {
+    emu_core *const c = attn__emu_here;
+    const int warp = thread >> c->shift;
+    check_range(c, thread, at, bytes, "copies from");
+    for (uint32_t i = at / 4; i < (at + bytes) / 4; i++) {
+        attn__emu_shared(thread, i * 4, 4, 0);
+        check_plain(c, thread, i, &c->clock[warp], "reads");
+        c->valid[i] |= EMU_LENT;
+    }
+    return c->data + at;
+}
+
+void attn__emu_lent(int thread, uint32_t at, uint32_t bytes) {
+    emu_core *const c = attn__emu_here;
+    const int warp = thread >> c->shift;
+    const uint32_t tag = c->clock[warp].at[warp] << 8 | (uint32_t)warp;
+    for (uint32_t i = at / 4; i < (at + bytes) / 4; i++) {
+        emu_shadow *const s = &c->shadow[i];
+        c->valid[i] &= (unsigned char)~EMU_LENT;
+        if (emu_before(c, warp, s->read)) {
+            s->read = tag;
+        } else {
+            attn__emu_order_read(c, i, tag);
+        }
+        s->read_lane = 0;
+    }
+}
+
 /* -- Matrix units ------------------------------------------------------------------------------ */
 
 void attn__emu_will_read(int group, uint32_t act, int thread, uint32_t at) {
@@ -225,7 +255,7 @@ const void *attn__emu_read(int thread, uint32_t at, const attn__emu_clock *seen)
     emu_core *const c = attn__emu_here;
     for (uint32_t i = at / 4; i < at / 4 + 4; i++) {
         const uint32_t tag = c->shadow[i].write;
-        if (c->valid[i] != 15) {
+        if ((c->valid[i] & ~EMU_LENT) != 15) {
             attn__emu_fault(thread, "multiplies shared memory at %u, %s", i * 4,
                             c->valid[i] & EMU_PENDING    ? "where a copy is on its way"
                             : c->valid[i] & EMU_RESERVED ? "where a barrier is"

@@ -82,6 +82,7 @@ _Noreturn static void no_data(const emu_core *c, int thread, const char *what, u
     const unsigned valid = c->valid[word];
     attn__emu_fault(thread, "%s shared memory at %u, %s", what, word * 4,
                     valid & EMU_PENDING    ? "where a copy is on its way"
+                    : valid & EMU_LENT     ? "which a copy may still read"
                     : valid & EMU_RESERVED ? "where a barrier is"
                                            : "which nobody has written");
 }
@@ -115,7 +116,7 @@ static void check_write(emu_core *c, int thread, uint32_t at, uint32_t bytes, ui
     const int warp = (int)(tag & 255);
     for (uint32_t i = at / 4; i < (at + bytes + 3) / 4; i++) {
         emu_shadow *const s = &c->shadow[i];
-        if (c->valid[i] & (EMU_PENDING | EMU_RESERVED)) {
+        if (c->valid[i] & (EMU_PENDING | EMU_RESERVED | EMU_LENT)) {
             no_data(c, thread, "writes", i);
         }
         if (!emu_before(c, warp, s->write)) {

@@ -36,7 +36,7 @@ void attn__ptx_begin(void **state) {
         *state = s = calloc(1, sizeof *s);
     }
     if (s) {
-        s->n_barriers = s->n_boxes = 0;
+        s->n_barriers = s->n_boxes = s->n_stores = 0;
         attn__ptx_groups_begin(s);
         attn__ptx_wgmma_begin(s);
     }
@@ -59,6 +59,10 @@ void attn__ptx_end(void *state) {
         attn__emu_fault(s->box[0].thread, "ends with a copy to shared memory at %u on its way",
                         s->box[0].to);
     }
+    if (s && s->n_stores > 0) {
+        attn__emu_fault(s->store[0].thread, "ends with a store of shared memory at %u on its way",
+                        s->store[0].from);
+    }
     if (s) {
         attn__ptx_groups_end(s);
         attn__ptx_wgmma_end(s);
@@ -72,6 +76,7 @@ void attn__ptx_free(void *state) {
     }
     if (s) {
         free(s->box);
+        free(s->store);
     }
     free(s);
 }

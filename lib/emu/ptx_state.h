@@ -60,15 +60,22 @@ typedef struct ptx_box {
     int thread;
 } ptx_box;
 
+/* A store whose thread has not waited for it; closed: by store_commit. */
+typedef struct ptx_store {
+    uint32_t from, bytes;
+    int thread, closed;
+} ptx_store;
+
 /* -- ptx_wgmma.c ------------------------------------------------------------------------------- */
 typedef struct ptx_group ptx_group;
 
 typedef struct ptx_state {
-    int n_barriers, n_named, n_boxes, room;
+    int n_barriers, n_named, n_boxes, room, n_stores, store_room;
     ptx_mbarrier barrier[PTX_BARRIERS];
     ptx_named named[PTX_NAMED];
     ptx_registers registers;
     ptx_box *box;
+    ptx_store *store;
     ptx_group *group[PTX_GROUPS];
 } ptx_state;
 
@@ -94,6 +101,9 @@ void attn__ptx_groups_end(const ptx_state *s);
 
 void attn__ptx_tensor_load(unsigned to, const void *map, unsigned barrier, const int from[4]);
 int attn__ptx_tensor_idle(ptx_state *s);
+void attn__ptx_tensor_store(const void *map, unsigned from, const int to[4]);
+void attn__ptx_store_commit(void);
+void attn__ptx_store_wait_read(void);
 
 void attn__ptx_wgmma_fence(void);
 void attn__ptx_wgmma_commit(void);

@@ -1,4 +1,5 @@
-/* ptx_tensor.c: the model of TMA: boxes of a tensor to shared memory, PTX ISA 9.0, 5.5, 9.7.9.27.
+/* ptx_tensor.c: the model of TMA: boxes of a tensor to shared memory and back, PTX ISA 9.0, 5.5,
+   9.7.9.27.
 
    Who calls it: ptx.c's table; ptx_mbarrier.c when nobody can go on. The description is that of
    lib/gpu.h's `describe`: address, n[0..3], st[0..2], box[0..3], bytes of an element. Rows of a box
@@ -7,7 +8,8 @@
        x ^ (x >> 7 & 7) << 4        16-byte chunk c of row r at c ^ (r % 8)
 
    A box lands when nobody can go on without (async=late), at its issue (early), or either. The
-   device's memory is read when it lands. */
+   device's memory is read when it lands. A box that is stored is read at once; until its thread
+   waits for that, nobody may write there. */
 #include "ptx_state.h"
 
 #include "../gpu.h"
@@ -58,27 +60,37 @@ static uint32_t rows_of(const uint64_t *w) {
     return (uint32_t)(w[BOX + 1] * w[BOX + 2] * w[BOX + 3]);
 }
 
+/* What of a row of a box is inside of the tensor: `bytes` at `at`, `skip` bytes into the row. */
+typedef struct inside {
+    uint64_t at;
+    size_t skip, bytes;
+} inside;
+
+static inside row_inside(const uint64_t *w, const int32_t first[AXES], uint32_t row) {
+    const int64_t at[AXES] = {first[0], first[1] + (int64_t)(row % w[BOX + 1]),
+                              first[2] + (int64_t)(row / w[BOX + 1] % w[BOX + 2]),
+                              first[3] + (int64_t)(row / w[BOX + 1] / w[BOX + 2])};
+    const int64_t element = (int64_t)w[ELEMENT], n = (int64_t)w[N];
+    const int64_t begin = at[0] < 0 ? 0 : at[0];
+    const int64_t past = at[0] + ROW / element < n ? at[0] + ROW / element : n;
+    inside in = {.at = w[ADDRESS] + (uint64_t)(begin * element)};
+    int is = begin < past;
+    for (int i = 1; i < AXES; i++) {
+        is &= (uint64_t)at[i] < w[N + i];
+        in.at += (uint64_t)at[i] * w[ST + i - 1];
+    }
+    in.skip = is ? (size_t)((begin - at[0]) * element) : 0;
+    in.bytes = is ? (size_t)((past - begin) * element) : 0;
+    return in;
+}
+
 /* Row `row` of the box, its chunks moved; what is outside of the tensor is 0. */
 static void land_row(const ptx_box *box, unsigned char *to, uint32_t row) {
-    const uint64_t *const w = box->word;
-    const int64_t at[AXES] = {box->from[0], box->from[1] + (int64_t)(row % w[BOX + 1]),
-                              box->from[2] + (int64_t)(row / w[BOX + 1] % w[BOX + 2]),
-                              box->from[3] + (int64_t)(row / w[BOX + 1] / w[BOX + 2])};
+    const inside in = row_inside(box->word, box->from, row);
     unsigned char data[ROW] = {0};
-    uint64_t from = w[ADDRESS];
-    int inside = 1;
-    for (int i = 1; i < AXES; i++) {
-        inside &= (uint64_t)at[i] < w[N + i];
-        from += (uint64_t)at[i] * w[ST + i - 1];
-    }
-    const int64_t element = (int64_t)w[ELEMENT], n = (int64_t)w[N];
-    const int64_t first = at[0] < 0 ? 0 : at[0];
-    const int64_t past = at[0] + ROW / element < n ? at[0] + ROW / element : n;
-    if (inside && first < past) {
-        const size_t bytes = (size_t)((past - first) * element);
-        memcpy(data + (first - at[0]) * element,
-               (const void *)(uintptr_t)(from + (uint64_t)(first * element)), bytes);
-        attn__emu_loaded(bytes);
+    if (in.bytes) {
+        memcpy(data + in.skip, (const void *)(uintptr_t)in.at, in.bytes);
+        attn__emu_loaded(in.bytes);
     }
     for (uint32_t i = 0; i < ROW; i += 16) {
         memcpy(to + (i ^ (row & 7) << 4), data + i, 16);
@@ -107,17 +119,21 @@ static ptx_box *place(ptx_state *s) {
     return &s->box[s->n_boxes++];
 }
 
-void attn__ptx_tensor_load(unsigned to, const void *map, unsigned barrier, const int from[4]) {
-    ptx_state *const s = attn__ptx_state();
-    ptx_mbarrier *const b = attn__ptx_mbarrier(s, barrier);
-    const int me = attn__emu_thread();
+static void check_box(int me, const void *map, unsigned shared) {
     const char *const fault = (uintptr_t)map % 64 ? "it is at no multiple of 64" : wrong(map);
     if (fault) {
         attn__emu_fault(me, "copies a box by a description of which %s", fault);
     }
-    if (to % 1024 != 0) {
-        attn__emu_fault(me, "copies a box to shared memory at %u, no multiple of 1024", to);
+    if (shared % 1024 != 0) {
+        attn__emu_fault(me, "copies a box at %u of shared memory, no multiple of 1024", shared);
     }
+}
+
+void attn__ptx_tensor_load(unsigned to, const void *map, unsigned barrier, const int from[4]) {
+    ptx_state *const s = attn__ptx_state();
+    ptx_mbarrier *const b = attn__ptx_mbarrier(s, barrier);
+    const int me = attn__emu_thread();
+    check_box(me, map, to);
     if (!b->fenced) {
         attn__emu_fault(me, "copies a box for mbarrier %u, behind whose init is no fence", barrier);
     }
@@ -152,4 +168,60 @@ int attn__ptx_tensor_idle(ptx_state *s) {
         }
     }
     return 0;
+}
+
+/* -- Stores ------------------------------------------------------------------------------------ */
+
+static ptx_store *store_place(ptx_state *s) {
+    if (s->n_stores == s->store_room) {
+        const int room = s->store_room ? 2 * s->store_room : 16;
+        ptx_store *const store = realloc(s->store, (size_t)room * sizeof *store);
+        if (!store) {
+            attn__emu_fault(attn__emu_thread(), "finds no memory for its stores");
+        }
+        s->store = store;
+        s->store_room = room;
+    }
+    return &s->store[s->n_stores++];
+}
+
+void attn__ptx_tensor_store(const void *map, unsigned from, const int to[4]) {
+    ptx_state *const s = attn__ptx_state();
+    const int me = attn__emu_thread();
+    check_box(me, map, from);
+    const uint32_t rows = rows_of(map);
+    const unsigned char *const data = attn__emu_lend(me, from, rows * ROW);
+    for (uint32_t i = 0; i < rows; i++) {
+        const inside in = row_inside(map, to, i);
+        unsigned char row[ROW];
+        for (uint32_t c = 0; c < ROW; c += 16) {
+            memcpy(row + c, data + i * ROW + (c ^ (i & 7) << 4), 16);
+        }
+        if (in.bytes) {
+            memcpy((void *)(uintptr_t)in.at, row + in.skip, in.bytes);
+            attn__emu_stored(in.bytes);
+        }
+    }
+    *store_place(s) = (ptx_store){.from = from, .bytes = rows * ROW, .thread = me};
+}
+
+void attn__ptx_store_commit(void) {
+    ptx_state *const s = attn__ptx_state();
+    for (int i = 0; i < s->n_stores; i++) {
+        s->store[i].closed |= s->store[i].thread == attn__emu_thread();
+    }
+}
+
+void attn__ptx_store_wait_read(void) {
+    ptx_state *const s = attn__ptx_state();
+    int left = 0;
+    for (int i = 0; i < s->n_stores; i++) {
+        const ptx_store *const store = &s->store[i];
+        if (store->closed && store->thread == attn__emu_thread()) {
+            attn__emu_lent(store->thread, store->from, store->bytes);
+        } else {
+            s->store[left++] = *store;
+        }
+    }
+    s->n_stores = left;
 }

@@ -37,6 +37,8 @@ typedef struct attn_emu_ptx {
     void (*mbarrier_expect)(unsigned at, int bytes);
     int (*mbarrier_try_wait)(unsigned at, unsigned parity);
     void (*tensor_load)(unsigned to, const void *map, unsigned barrier, const int from[4]);
+    void (*tensor_store)(const void *map, unsigned from, const int to[4]);
+    void (*store_commit)(void), (*store_wait_read)(void);
     void (*wgmma_fence)(void), (*wgmma_commit)(void), (*wgmma_wait)(int n);
     void (*wgmma)(const attn_emu_wgmma *w);
 } attn_emu_ptx;

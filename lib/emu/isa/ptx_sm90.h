@@ -16,6 +16,15 @@ DEV void named_sync(int id, int threads) { EMU_PTX->named_sync(id, threads); }
 DEV void named_arrive(int id, int threads) { EMU_PTX->named_arrive(id, threads); }
 DEV void proxy_fence(void) { EMU_PTX->proxy_fence(); }
 
+#define EMU_SPOIL(name, exponent)                                                                  \
+    DEV u32 name(u32 w, u32 bad) {                                                                \
+        const u32 low = (w & (exponent)) == (exponent) ? 0x7fffu : 0;                              \
+        const u32 high = (w >> 16 & (exponent)) == (exponent) ? 0x7fffu : 0;                       \
+        return bad | high << 16 | low;                                                             \
+    }
+EMU_SPOIL(spoil_bf16, 0x7f80u)
+EMU_SPOIL(spoil_f16, 0x7c00u)
+
 /* -- mbarrier ---------------------------------------------------------------------------------- */
 DEV void mbarrier_init(u32 at, int count) { EMU_PTX->mbarrier_init(at, count); }
 DEV void mbarrier_init_fence(void) { EMU_PTX->mbarrier_init_fence(); }
@@ -34,6 +43,12 @@ DEV void tensor_load_4d(u32 to, const tensor_map *map, u32 barrier, i32 c0, i32 
     const i32 from[4] = {c0, c1, c2, c3};
     EMU_PTX->tensor_load(to, map, barrier, from);
 }
+DEV void tensor_store_4d(const tensor_map *map, u32 from, i32 c0, i32 c1, i32 c2, i32 c3) {
+    const i32 to[4] = {c0, c1, c2, c3};
+    EMU_PTX->tensor_store(map, from, to);
+}
+DEV void store_commit(void) { EMU_PTX->store_commit(); }
+DEV void store_wait_read(void) { EMU_PTX->store_wait_read(); }
 
 /* -- wgmma ------------------------------------------------------------------------------------- */
 DEV void wgmma_fence(void) { EMU_PTX->wgmma_fence(); }
