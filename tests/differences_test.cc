@@ -140,6 +140,30 @@ TEST_CASE("central differences: tables and parameters") {
     }
 }
 
+TEST_CASE("central differences: a bias of every broadcast") {
+    const Device ref("ref");
+    for (int has = 0; has < 16; has++) {
+        Small call;
+        call.fill();
+        call.c.dlse = &call.dlse->t;
+        const auto extent = [&](int axis, int64_t n) { return has >> axis & 1 ? n : 1; };
+        const std::vector<int64_t> shape = {extent(0, call.B), extent(1, call.H),
+                                            extent(2, call.NQ), extent(3, call.NK)};
+        const Owned bias = make(ATTN_F32, shape), dbias = make(ATTN_F32, shape);
+        const double numbers[] = {double(has & 1), double(has >> 1 & 1), double(has >> 2 & 1),
+                                  double(has >> 3)};
+        Variant variant("s");
+        attn_variant_release(variant.v);
+        REQUIRE(attn_variant_ready("bias", numbers, 4, &variant.v) == ATTN_OK);
+        bias->fill(31);
+        call.capture("bias", bias.get(), dbias.get());
+        CAPTURE(has, attn_error());
+        REQUIRE(run(ref.d, ATTN_FORWARD, call.c, variant.v) == ATTN_OK);
+        REQUIRE(run(ref.d, ATTN_BACKWARD, call.c, variant.v) == ATTN_OK);
+        differences(ref, call, variant.v, *bias, *dbias, 1e-6);
+    }
+}
+
 TEST_CASE("central differences: packed, used lengths, scales, block lists") {
     Small call;
     SECTION("packed q and k, uneven, with rows to spare") {
@@ -252,6 +276,10 @@ TEST_CASE("central differences: random variants, all that they read") {
         Small call;
         call.fill();
         call.c.dlse = &call.dlse->t;
+        if (seed % 2) {
+            call.add_sink();
+        }
+        call.c.dropout = seed % 3 ? 0 : 0.25;
         Random r(seed, call);
         if (!r.variant || run(ref.d, ATTN_FORWARD, call.c, r.variant) != ATTN_OK ||
             run(ref.d, ATTN_BACKWARD, call.c, r.variant) != ATTN_OK) {
@@ -261,6 +289,9 @@ TEST_CASE("central differences: random variants, all that they read") {
         std::vector<std::pair<Tensor *, Tensor *>> pairs = {{call.q.get(), call.dq.get()},
                                                             {call.k.get(), call.dk.get()},
                                                             {call.v.get(), call.dv.get()}};
+        if (call.c.dsink) {
+            pairs.push_back({call.sink.get(), call.dsink.get()});
+        }
         for (size_t i = 0; i < r.values.size(); i++) {
             if (r.gradients[i]) {
                 pairs.push_back({r.values[i].get(), r.gradients[i].get()});

@@ -25,7 +25,8 @@ given = {"q": randn(B, H, NQ, D), "k": randn(B, HK, NK, D), "v": randn(B, HK, NK
          "dout": randn(B, H, NQ, DV), "dlse": randn(B, H, NQ), "sink": randn(H),
          "slope": torch.rand(H).double(), "cap": 1 + torch.rand(H).double(),
          "table": randn(H, 15), "bias": randn(H, NQ, NK), "gain": randn(B, NK),
-         "ids": torch.randint(0, 3, (B, NK))}
+         "ids": torch.randint(0, 3, (B, NK)), "of_keys": randn(B, 1, 1, NK),
+         "of_rows": randn(H, NQ, 1)}
 i = torch.arange(NQ).view(NQ, 1)
 k = torch.arange(NK).view(1, NK)
 q = i + NK - NQ
@@ -70,7 +71,11 @@ CASES = {
     "causal": (lambda s, t: s, causal, "", None, None),
     "window": (lambda s, t: s, (q - k >= -2) & (q - k <= 4), "", None, None),
     "prefix": (lambda s, t: s, (k < 12) | causal, "", None, None),
+    "first_keys": (lambda s, t: s, causal & ((k < 2) | (q - k <= 4)), "", None, None),
+    "dilated": (lambda s, t: s, (q - k) % 3 == 0, "", None, None),
+    "any": (lambda s, t: s, (k < 5) | ((q - k >= 0) & (q - k <= 3)), "", None, None),
     "empty": (lambda s, t: s, k > q, "", None, None),
+    "empty_sink": (lambda s, t: s, k > q, "sink", None, None),
     "document": (lambda s, t: s, (given["ids"][:, NK - NQ:, None] == given["ids"][:, None, :])
                  .unsqueeze(1), "", None, None),
     "alibi": (lambda s, t: s - heads(slopes) * (q - k).abs(), causal, "", None, None),
@@ -81,6 +86,8 @@ CASES = {
     "relative": (lambda s, t: s + t["table"][:, (k - q).clamp(-7, 7) + 7], None, "table", None,
                  None),
     "bias": (lambda s, t: s + t["bias"], None, "bias", None, None),
+    "of_keys": (lambda s, t: s + t["of_keys"], causal, "of_keys", None, None),
+    "of_rows": (lambda s, t: s * 1.5 + t["of_rows"], None, "of_rows", 0.5, None),
     "gain": (lambda s, t: s * t["gain"][:, None, None, :], causal, "gain", None, None),
     "sink": (lambda s, t: s, causal, "sink", None, None),
     "dropout": (lambda s, t: s, causal, "", None, 5 + (3 << 32)),

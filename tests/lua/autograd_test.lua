@@ -21,7 +21,11 @@ local cases = {
     {'causal', function() return {variant = attn.causal} end},
     {'window', function() return {variant = attn.window(4, 2)} end},
     {'prefix', function() return {variant = attn.prefix(12)} end},
+    {'first_keys', function() return {variant = attn.first_keys(2, 4)} end},
+    {'dilated', function() return {variant = attn.dilated(3)} end},
+    {'any', function() return {variant = attn.any(attn.window(3, 0), 'k < 5')} end},
     {'empty', function() return {variant = 'k > q'} end},
+    {'empty_sink', function(x) return {variant = 'k > q', sink = x.sink} end},
     {'document', function(x) return {variant = attn.document(x.ids)} end},
     {'alibi', function() return {variant = {attn.causal, attn.alibi(4)}} end},
     {'slope', function(x)
@@ -36,6 +40,10 @@ local cases = {
     end, 'cap'},
     {'relative', function(x) return {variant = attn.relative(x.table)} end, 'table'},
     {'bias', function(x) return {variant = attn.bias(x.bias)} end, 'bias'},
+    {'of_keys', function(x) return {variant = {attn.causal, attn.bias(x.of_keys)}} end, 'of_keys'},
+    {'of_rows', function(x)
+        return {variant = {attn.variant 's * 1.5', attn.bias(x.of_rows)}, scale = 0.5}
+    end, 'of_rows'},
     {'gain', function(x)
         return {variant = attn.variant('k <= q ? s * gain[b][k] : -inf', {gain = x.gain})}
     end, 'gain'},
