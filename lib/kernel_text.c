@@ -7517,7 +7517,10 @@ const attn__kernel_file attn__kernel_files[] = {
 "}\n"
 "#else\n"
 "#define ISA_ADDS 1\n"
-"DEV void atomic_add_f32(u64 at, const float *x) { atomicAdd((float *)at, *x); }\n"
+"/* Not atomicAdd, whose address may lie in shared memory, too: that asks at each. */\n"
+"DEV void atomic_add_f32(u64 at, const float *x) {\n"
+"    ISA_ASM(\"red.relaxed.gpu.global.add.f32 [%0], %1;\" ::\"l\"(at), \"f\"(*x) : \"memory\");\n"
+"}\n"
 "#endif\n"
 "\n"
 "/* -- Shared memory ----------------------------------------------------------------------------- */\n"
@@ -8508,7 +8511,7 @@ const attn__kernel_file attn__kernel_files[] = {
 "        ring_sync(); /* C */\n"
 "    }\n"
 "    step_turn(p, w, step);\n"
-"    UNROLL for (int pass = 0; pass < DQ_PASSES; pass++) {\n"
+"    ROLLED for (int pass = 0; pass < DQ_PASSES; pass++) {\n"
 "        tile_dq(&d, pass);\n"
 "        dq_add(step_part(p, w, step), pass, &d);\n"
 "    }\n"
@@ -9952,6 +9955,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"af597a8884307dfcb8dca4ce6dbd3442b5189d6ff72dd1056d9e10a526612fdb",
-"86bf7be5208dfabd5abfb2a80831e211217947b6eacac5e98b91e6962bf1dd9a",
+"6d045ea8bcb63824a486f4bba72f4c7e0672d179828cae247b9b50676a7d64e7",
+"9e5d109a0ce4cbb4f9c31ae49ad32f0becd63cd38f558dc49f118e3e6fbb3e13",
 };

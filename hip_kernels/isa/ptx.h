@@ -146,7 +146,10 @@ DEV void atomic_add_f32(u64 at, const float *x) {
 }
 #else
 #define ISA_ADDS 1
-DEV void atomic_add_f32(u64 at, const float *x) { atomicAdd((float *)at, *x); }
+/* Not atomicAdd, whose address may lie in shared memory, too: that asks at each. */
+DEV void atomic_add_f32(u64 at, const float *x) {
+    ISA_ASM("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(at), "f"(*x) : "memory");
+}
 #endif
 
 /* -- Shared memory ----------------------------------------------------------------------------- */

@@ -328,7 +328,7 @@ DEV void step_add(const attn_params *p, const attn_item *w, const back_step *ste
         ring_sync(); /* C */
     }
     step_turn(p, w, step);
-    UNROLL for (int pass = 0; pass < DQ_PASSES; pass++) {
+    ROLLED for (int pass = 0; pass < DQ_PASSES; pass++) {
         tile_dq(&d, pass);
         dq_add(step_part(p, w, step), pass, &d);
     }
