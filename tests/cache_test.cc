@@ -7,6 +7,8 @@
 #include <catch2/catch.hpp>
 #endif
 
+#include "fake_gpu_test.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -232,6 +234,54 @@ TEST_CASE("a home that cannot be written has no cache") {
               return cached('a') == "code";
           }) == 0);
     CHECK(is_there(here / ("home/.cache/attn/" + entry('a'))));
+}
+
+// A plan of a kernel that nobody has compiled, by NVIDIA's look-alike, whose compiler is a library.
+static bool plan_by(const fake::Library &cuda) {
+    int64_t shape[] = {1, 1, 40, 160};
+    attn_tensor x = {nullptr, {0, 0}, 4, {2, 16, 1}, shape, nullptr, 0};
+    attn_call call = {};
+    attn_device *d = nullptr;
+    attn_plan *plan = nullptr;
+    call.size = sizeof call;
+    call.q = call.k = call.v = call.o = &x;
+    cuda.clear();
+    const bool made = attn_device_open("cuda:0", nullptr, &d) == ATTN_OK &&
+                      attn_plan_new(d, ATTN_FORWARD, &call, nullptr, &plan) == ATTN_OK;
+    if (!made) {
+        std::fprintf(stderr, "%s\n", attn_error());
+    }
+    attn_plan_release(plan);
+    attn_device_release(d);
+    return made && std::strstr(cuda.log(), "nvrtcCompileProgram") != nullptr;
+}
+
+TEST_CASE("a plan is made where the disk is full or the home cannot be written") {
+    const fake::Library cuda("tests/fake_cuda.c", "ATTN_CUDA", "ATTN_NVRTC");
+    const Folder here;
+    CHECK(in_child([&] {
+              setenv("ATTN_CACHE", "none", 1);
+              attn_device *d = nullptr;
+              void *memory = nullptr; // the look-alike's own is a file
+              if (attn_device_open("cuda:0", nullptr, &d) != ATTN_OK ||
+                  attn_buffer_new(d, 1, &memory) != ATTN_OK) {
+                  return false;
+              }
+              signal(SIGXFSZ, SIG_IGN);
+              setenv("ATTN_CACHE", here.path.c_str(), 1);
+              const rlimit nothing = {0, 0};
+              setrlimit(RLIMIT_FSIZE, &nothing);
+              return plan_by(cuda);
+          }) == 0);
+    CHECK(here.names().empty());
+    CHECK(in_child([&] {
+              unsetenv("ATTN_CACHE");
+              unsetenv("XDG_CACHE_HOME");
+              setenv("HOME", "/proc/1", 1);
+              return plan_by(cuda);
+          }) == 0);
+    CHECK(in_child([&] { return plan_by(cuda); }) == 0);
+    CHECK(here.names().size() >= 1); // as there is room
 }
 
 TEST_CASE("writers may be killed at any time") {

@@ -1,10 +1,10 @@
 // fake_gpu_test.h: a look-alike of a GPU's driver in a test: built by cc, found by the library, and
 // with the emulator as its chip.
 //
-// Who includes it, after Catch: fault_test.cc, hip_test.cc, memory_test.cc, run_test.cc,
-// vendors_test.cc. What the library gives to the look-alike's compiler becomes an emulated kernel:
-// texts that chips and emulator have in common are those handed over, the others (the instructions)
-// are the emulator's.
+// Who includes it, after Catch: cache_test.cc, fault_test.cc, hip_test.cc, memory_test.cc,
+// run_test.cc, vendors_test.cc. What the library gives to the look-alike's compiler becomes an
+// emulated kernel: texts that chips and emulator have in common are those handed over, the others
+// (the instructions) are the emulator's.
 #ifndef ATTN_FAKE_GPU_TEST_H
 #define ATTN_FAKE_GPU_TEST_H
 
