@@ -16,8 +16,8 @@ enum { FORWARD, COMBINE, CLEAR, SPANS };
 
 /* A split has so many steps of keys at least; heads are packed into so many rows at most, which are
    counted in 32 bits; sequences with so many rows have a tile for plain attention, those with fewer
-   one for masks. */
-enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, PLAIN_ROWS = 2048 };
+   one for masks. Up to that D core/cap.h has no registers beside the steps of the former. */
+enum { SPLIT_STEPS = 2, MOST_PACKED = 1 << 30, PLAIN_ROWS = 2048, CAP_SIZE = 96 };
 
 /* -- How the work is cut ----------------------------------------------------------------------- */
 
@@ -39,7 +39,9 @@ static enum attn__tile_kind kind_of(const attn__problem *p, int64_t rows) {
     if (attn__has_mask(p->variant) && !is_one_limit(p->variant)) {
         return ATTN__TILE_ANY;
     }
-    return attn__has_score(p->variant) || p->NQ < PLAIN_ROWS ? ATTN__TILE_ANY : ATTN__TILE_PLAIN;
+    const enum attn__form form = attn__form_of(p->variant);
+    const int pairwise = form == FORM_PAIRS || (form == FORM_CAP && p->D <= CAP_SIZE);
+    return pairwise || p->NQ < PLAIN_ROWS ? ATTN__TILE_ANY : ATTN__TILE_PLAIN;
 }
 
 /* Of what a plan wants, the tile: that of the producer schedule where the chip has it, unless the

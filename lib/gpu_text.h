@@ -10,6 +10,9 @@
 /* 0: the score is s; the mask is true. */
 int attn__has_score(const attn_variant *v);
 int attn__has_mask(const attn_variant *v);
+/* gpu_text_form.c: which exponents softmax has for the score. */
+enum attn__form { FORM_NONE, FORM_FALL, FORM_CAP, FORM_PAIRS };
+enum attn__form attn__form_of(const attn_variant *v);
 /* Where each symbol's words begin in attn_params.word; returns how many there are in all. The last
    one of a tensor is the address of its table, core/spans.h, or 0. */
 int attn__variant_words(const attn_graph *g, int32_t word[ATTN__MAX_SYMBOLS]);

@@ -1,12 +1,13 @@
 /* gpu_text_form.c: scores of a form for which softmax has exponents of its own.
 
-   Who calls it: gpu_text_score.c, which asks what a multiple of s is, too.
+   Who calls it: gpu_text_score.c, which asks what a multiple of s is, too; gpu_fwd.c.
 
        s - f |q - k|         core/fall.h     #define ATTN_SCORE_FALL(held)     f, of attn_score_hold
        c tanh(g s)           core/cap.h      #define ATTN_SCORE_CAP, ATTN_SCORE_GAIN */
 #include "gpu_text_int.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static const attn__node *arg_of(const attn_graph *g, const attn__node *node, int n) {
     return &g->node[node->u.arg[n]];
@@ -73,20 +74,53 @@ static int is_moderate(float x) {
     return x >= 0x1p-20f && x <= 0x1p20f;
 }
 
-void attn__put_cap(attn__text *t, const attn_graph *g, int root) {
+/* c, and g, of c tanh(g s); NULL: it is something else. */
+static const attn__node *cap_of(const attn_graph *g, int root, float *gain) {
     const attn__node *const node = &g->node[root];
     for (int j = 0; j < 2 && node->op == OP_mul && node->type == VT_F32; j++) {
         const attn__node *const tanh = arg_of(g, node, j), *const cap = arg_of(g, node, 1 - j);
-        const float by = tanh->op == OP_tanh ? attn__gain_of_s(g, tanh->u.arg[0]) : 0;
-        const attn__node gain = {.type = VT_F32, .u.value.f = by};
-        if (by != 0 && attn__is_number(cap) && by * cap->u.value.f > 0 && is_moderate(fabsf(by)) &&
-            is_moderate(fabsf(cap->u.value.f))) {
-            put(t, "#define ATTN_SCORE_CAP ");
-            attn__put_constant(t, cap);
-            put(t, "\n#define ATTN_SCORE_GAIN ");
-            attn__put_constant(t, &gain);
-            put(t, "\n");
-            return;
+        *gain = tanh->op == OP_tanh ? attn__gain_of_s(g, tanh->u.arg[0]) : 0;
+        if (*gain != 0 && attn__is_number(cap) && *gain * cap->u.value.f > 0 &&
+            is_moderate(fabsf(*gain)) && is_moderate(fabsf(cap->u.value.f))) {
+            return cap;
         }
     }
+    return NULL;
+}
+
+void attn__put_cap(attn__text *t, const attn_graph *g, int root) {
+    attn__node gain = {.type = VT_F32};
+    const attn__node *const cap = cap_of(g, root, &gain.u.value.f);
+    if (cap) {
+        put(t, "#define ATTN_SCORE_CAP ");
+        attn__put_constant(t, cap);
+        put(t, "\n#define ATTN_SCORE_GAIN ");
+        attn__put_constant(t, &gain);
+        put(t, "\n");
+    }
+}
+
+/* It is one for all pairs of a head. */
+static int is_of_head(const attn_graph *g, int root) {
+    uint8_t *const need = attn__alloc((size_t)root + 1, "a plan");
+    int is = need != NULL;
+    if (need) {
+        attn__need(g, &root, 1, need);
+    }
+    for (int i = 0; i <= root && is; i++) {
+        const int leaf = g->node[i].op == OP_leaf ? g->node[i].sym : LEAF_h;
+        is = !need[i] || (leaf != LEAF_s && leaf != LEAF_q && leaf != LEAF_k && leaf != LEAF_i);
+    }
+    free(need);
+    return is;
+}
+
+enum attn__form attn__form_of(const attn_variant *v) {
+    int sign;
+    float gain;
+    const int fall = attn__has_score(v) ? attn__fall_of(&v->graph, v->score, &sign) : -1;
+    return !attn__has_score(v)                         ? FORM_NONE
+           : fall >= 0 && is_of_head(&v->graph, fall)  ? FORM_FALL
+           : cap_of(&v->graph, v->score, &gain)        ? FORM_CAP
+                                                       : FORM_PAIRS;
 }

@@ -16,9 +16,9 @@
    tile. Where all rows of a warp have that m and the block lies below the diagonal, a lane's rows
    have their addends in common (fall_calm):
 
-       known          0  a row has no m     1  all have     2  all have their first
-       block          any                   any             full and below     other
-       how            fall_step                             fall_calm          fall_step
+       known (softmax.h)   WEIGHTS_NONE   WEIGHTS_M    WEIGHTS_FIRST
+       block               any            any          full and below     other
+       how                 fall_step                   fall_calm          fall_step
 
    Blocks are visited from the last to the first (sched/ahead.h): behind the diagonal's block terms
    fall, so that m need not follow, as softmax.h has it for scores that are products. Where a term
@@ -50,17 +50,20 @@ DEV int fall_is_shared(const score_held *held) {
     return abs_f32(held->fall) * (FALL_GROUP - 1) <= FALL_FIRST;
 }
 
-/* Of an item; q0: number of its first row less that of key 0. */
+/* Of an item; q0: number of its first row less that of key 0. from: of the last row of the group
+   that a lane's first row is in, which fall_calm counts from; below: of the warp. */
 DEV void fall_hold(const attn_params *p, i32 q0, score_held *held) {
     held->fall = ATTN_SCORE_FALL(held->x) * (float)LOG2_E;
     held->own = p->pack == 1 && p->scale >= 0x1p-100f &&
                 abs_f32(held->fall) * ATTN_BN <= FALL_MOST;
-    held->from = q0 + tile_row(0) - tile_col(0);
+    held->from = q0 + warp_row() + FALL_GROUP - 1 - tile_col(0);
     held->below = q0 + warp_row() - (ATTN_BN - 1);
     if (p->i0 & (FALL_GROUP - 1) || !fall_is_shared(held) ||
         (held->fall < 0 && fall_is_steep(held))) {
         held->below = FALL_NEVER;
     }
+    held->own = (int)warp_same((u32)held->own);
+    held->below = (i32)warp_same((u32)held->below);
 }
 
 DEV i32 fall_up(const attn_params *p, int r) {
@@ -76,6 +79,13 @@ DEV int fall_has_first(const attn_params *p, const score_held *held, const attn_
         other |= t->m[r] != fall_first(p, held, r);
     }
     return !warp_any(other);
+}
+
+/* 1: fall_calm stands before a step's item is read, which saves registers; two groups have them,
+   and are faster without. */
+#define FALL_APART (ATTN_WARPS > 8)
+DEV int fall_is_calm(const score_held *held, i32 k0, int check, int known) {
+    return known == WEIGHTS_FIRST && !check && k0 <= held->below;
 }
 
 /* Exponents become p. */
@@ -96,15 +106,18 @@ DEV void fall_p(tile_s *s, attn_soft *t, float *sum) {
     }
 }
 
-DEV void fall_calm(const attn_params *p, const score_held *held, i32 k0, tile_s *s) {
+/* Products become p by addends in common; base: of the group's last row, as up has it. */
+DEV void fall_calm(const attn_params *p, const score_held *held, i32 k0, tile_s *s, attn_soft *t,
+                   float *sum) {
     const float factor = p->factor, gain = held->fall;
-    const float base = -(gain * (float)(held->from - k0 + fall_up(p, 0)));
+    const float base = -(gain * (float)(held->from - k0));
     UNROLL for (int c = 0; c < TILE_COLS(ATTN_BN); c++) {
         const float add = fma_f32(gain, (float)(tile_col(c) - tile_col(0)), base);
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             s->x[r][c] = fma_f32(s->x[r][c], factor, add);
         }
     }
+    fall_p(s, t, sum); /* here, so that multiply-adds stand beside exponentials */
 }
 
 /* By rows, of which each has an m; both: there are pairs on both sides of the diagonal. */
@@ -149,7 +162,7 @@ DEV void fall_move(const attn_params *p, const score_held *held, const float *m,
 
 DEV void fall_step(const attn_params *p, const attn_item *w, const score_held *held, i32 k0,
                    int check, int known, tile_s *s, attn_soft *t, soft_fade *f) {
-    const i32 d = held->from - k0;
+    const i32 d = held->from - (FALL_GROUP - 1) + (tile_row(0) - warp_row()) - k0;
     score_keys ends[TILE_ROWS];
     float m[TILE_ROWS];
     int follow[TILE_ROWS], below = 1, follows = 0;
@@ -183,9 +196,8 @@ DEV void fall_tile(const attn_params *p, const attn_item *w, const score_held *h
                    int check, int known, tile_s *s, attn_soft *t, soft_fade *f) {
     float sum[TILE_ROWS];
     softmax_stay(f);
-    if (known == 2 && !check && k0 <= held->below) {
-        fall_calm(p, held, k0, s);
-        fall_p(s, t, sum); /* here, so that multiply-adds stand beside exponentials */
+    if (!FALL_APART && fall_is_calm(held, k0, check, known)) {
+        fall_calm(p, held, k0, s, t, sum);
     } else {
         fall_step(p, w, held, k0, check, known, s, t, f);
         fall_p(s, t, sum);

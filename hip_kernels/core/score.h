@@ -60,15 +60,15 @@ typedef struct attn_box {
 
 #include "core/tile.h"
 
-/* Exponents straight from the products: fall.h, cap.h. Three groups have too few registers. */
-#define SCORE_STRAIGHT                                                                             \
-    (ATTN_PRODUCER && ATTN_WARPS <= 8 && !ATTN_MASK_READS_S && !ATTN_HAS_SCALES)
+/* Exponents straight from the products: fall.h, cap.h. Of three groups with long steps the latter
+   has too few registers. */
+#define SCORE_STRAIGHT (ATTN_PRODUCER && !ATTN_MASK_READS_S && !ATTN_HAS_SCALES)
 #if SCORE_STRAIGHT && defined(ATTN_SCORE_FALL)
 #define SCORE_FALLS 1
 #else
 #define SCORE_FALLS 0
 #endif
-#if SCORE_STRAIGHT && defined(ATTN_SCORE_CAP)
+#if SCORE_STRAIGHT && defined(ATTN_SCORE_CAP) && (ATTN_WARPS <= 8 || ATTN_BN <= 96)
 #define SCORE_CAPS 1
 #else
 #define SCORE_CAPS 0
@@ -185,7 +185,7 @@ DEV attn_row score_lane_row(const attn_params *p, const attn_item *w, int r) {
 typedef struct score_held {
     float x[2];
     float fall; /* fall.h: its gain */
-    i32 from;   /* q - k of the lane's first row with key 0, in its column */
+    i32 from;   /* fall.h: q - k of a row with key 0, in the lane's first column */
     i32 below;  /* the last key with which a block begins that fall_calm may have */
     int own;    /* 1: exponents are fall.h's */
 } score_held;

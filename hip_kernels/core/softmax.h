@@ -148,6 +148,14 @@ DEV void softmax_p(tile_s *s, attn_soft *t, float factor, float *sum) {
     }
 }
 
+/* What is known before a step of the rows of a warp. */
+enum {
+    WEIGHTS_NONE,  /* one has no m */
+    WEIGHTS_M,     /* all have, and nothing moves it but softmax_late */
+    WEIGHTS_FIRST, /* it is fall.h's first */
+    WEIGHTS_PAIRS  /* their exponents are not fall.h's: scores are made pair by pair */
+};
+
 /* 1: all rows of the warp have an m. */
 DEV int softmax_has(const attn_soft *t) {
     int none = 0;

@@ -9,10 +9,15 @@
 #include "core/cap.h"
 #include "core/fall.h"
 
+DEV int weights_begin(const score_held *held) {
+    (void)held;
+    return SCORE_FALLS && !held->own ? WEIGHTS_PAIRS : WEIGHTS_NONE;
+}
+
 /* 1: every step asks about its item; otherwise those that weights_ask says. */
 #define WEIGHTS_ASK (!SCORE_RAW || ATTN_HAS_DROPOUT)
-DEV int weights_ask(i32 block, int raw, const score_held *held) {
-    const int own = SCORE_CAPS || (SCORE_FALLS && held->own);
+DEV int weights_ask(i32 block, int raw, int known) {
+    const int own = SCORE_CAPS || (SCORE_FALLS && known != WEIGHTS_PAIRS);
     return !block_is_full(block) || ATTN_HAS_DROPOUT || (SCORE_RAW ? !raw : !own);
 }
 
@@ -42,27 +47,44 @@ DEV void weights_plain(const attn_params *p, const attn_item *w, const score_hel
     }
 }
 
-/* known of weights_of: 0, some row of the warp has no m; 1, all have, and nothing moves it but
-   softmax_late; 2: of fall.h. */
+/* Of rows that are not WEIGHTS_PAIRS. */
 DEV int weights_known(const attn_params *p, const score_held *held, const attn_soft *t) {
     int known = SOFTMAX_LATE && softmax_has(t);
 #if SCORE_FALLS
-    if (held->own && fall_has_first(p, held, t)) {
-        known = 2;
+    if (fall_has_first(p, held, t)) {
+        known = WEIGHTS_FIRST;
     }
 #endif
     (void)p, (void)held;
     return known;
 }
-/* The same behind a step, before which it was known. */
+/* What is known behind a step, by what was before it. */
 DEV int weights_still(const attn_params *p, const score_held *held, const attn_soft *t,
                       const soft_fade *f, int known) {
-    const int asks = SCORE_FALLS ? known < 2 || f->moved : !known;
+    const int asks = SCORE_FALLS ? known != WEIGHTS_PAIRS && (known != WEIGHTS_FIRST || f->moved)
+                                 : !known;
     return asks ? weights_known(p, held, t) : known;
 }
 
+/* The same as weights_of, of a step that needs nothing of its item; returns 0 if it is none. */
+DEV int weights_calm(const attn_params *p, const score_held *held, i32 block, tile_s *s,
+                     attn_soft *t, soft_fade *f, int known) {
+#if SCORE_FALLS
+    const i32 k0 = block_number(block) * ATTN_BN;
+    float sum[TILE_ROWS];
+    if (FALL_APART && fall_is_calm(held, k0, !block_is_full(block), known)) {
+        softmax_stay(f);
+        fall_calm(p, held, k0, s, t, sum);
+        softmax_late(s, t, f, sum);
+        return 1;
+    }
+#endif
+    (void)p, (void)held, (void)block, (void)s, (void)t, (void)f, (void)known;
+    return 0;
+}
+
 /* s becomes p of a block as range_next has it; held, raw, factor: of score.h. o is faded as soon as
-   may be; NULL: f tells by how much, later. known: of weights_known. */
+   may be; NULL: f tells by how much, later. */
 DEV void weights_of(const attn_params *p, const attn_item *w, const score_held *held, i32 block,
                     int raw, float factor, tile_s *s, attn_soft *t, tile_o *o, soft_fade *f,
                     int known) {
@@ -71,7 +93,7 @@ DEV void weights_of(const attn_params *p, const attn_item *w, const score_held *
 #if SCORE_CAPS
     cap_tile(p, w, k0, check, known, s, t, f);
 #elif SCORE_FALLS
-    if (held->own) {
+    if (known != WEIGHTS_PAIRS) {
         fall_tile(p, w, held, k0, check, known, s, t, f);
     } else {
         weights_plain(p, w, held, k0, check, raw, factor, s, t, f, known);

@@ -80,6 +80,15 @@ DEV void item_told(int slot, attn_item *w) {
     w->k_end = (i32)e.w[2];
 }
 
+/* No item. A word that is not set takes a register from step to step; beside exponents straight
+   from the products three groups have none left. */
+DEV void item_none(attn_item *w) {
+    if (SCORE_OWN && ATTN_WARPS > 8) {
+        const attn_item none = {0};
+        *w = none;
+    }
+}
+
 /* Words of a part. */
 enum { PART_SOME, PART_BASE, PART_LAST, PART_SEEN = 4, PART_FULL = PART_SEEN + GROUPS };
 DEV u32 part_at(u32 part, int word) {

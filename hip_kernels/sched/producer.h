@@ -10,8 +10,7 @@
        multiply    wait for q -> first block: s = q . k, softmax, p
                    then  s' = q . k of block n + 1  and  o += p . v of block n  are begun together;
                          softmax of s' while the latter goes on; o fades when it has ended
-                   last p . v -> epilogue: o takes q's place and leaves it behind the next item's
-                   first product
+                   last p . v -> epilogue: o leaves by q's place behind the next first product
 
    K runs ahead of V by one block, since the products do. */
 #ifndef ATTN_PRODUCER_H
@@ -235,15 +234,18 @@ DEV int producer_slot(const producer_turns *at) {
     return (int)(at->items % ITEMS);
 }
 
-/* held, raw, factor: of score.h, computed once. known: all rows of the warp have an m. */
+/* held, raw, factor: of score.h, computed once. known: of softmax.h. */
 DEV void producer_weights(const attn_params *p, int slot, const score_held *held, i32 block,
                           int raw, float factor, tile_s *s, attn_soft *t, soft_fade *fade,
                           int *known) {
-    attn_item w;
-    if (weights_ask(block, raw, held)) {
-        item_told(slot, &w);
+    if (!weights_calm(p, held, block, s, t, fade, *known)) {
+        attn_item w;
+        item_none(&w);
+        if (weights_ask(block, raw, *known)) {
+            item_told(slot, &w);
+        }
+        weights_of(p, &w, held, block, raw, factor, s, t, 0, fade, *known);
     }
-    weights_of(p, &w, held, block, raw, factor, s, t, 0, fade, *known);
     *known = weights_still(p, held, t, fade, *known);
 }
 
@@ -316,8 +318,6 @@ DEV void producer_held(const attn_params *p, int slot, score_held *held) {
     score_hold(p, &w, held);
 #if SCORE_FALLS
     fall_hold(p, w.seq.q0 + w.row0 - (i32)p->k0, held);
-    held->own = (int)warp_same((u32)held->own);
-    held->below = (i32)warp_same((u32)held->below);
 #endif
 #endif
     (void)p, (void)slot, (void)held;
@@ -359,14 +359,14 @@ DEV void producer_last(int group, producer_turns *at, tile_p *pp, tile_o *o) {
 DEV void producer_blocks(const attn_params *p, int group, producer_turns *at, attn_soft *t,
                          tile_o *o) {
     const float factor = score_factor(p);
-    const int raw = (int)warp_same((u32)score_is_raw(p));
+    const int raw = SCORE_RAW && (int)warp_same((u32)score_is_raw(p));
     tile_s s;
     tile_p pp;
     soft_fade fade;
-    int known = 0;
     score_held held = {{0, 0}, 0, 0, 0, 0};
     const int slot = producer_slot(at);
     producer_held(p, slot, &held);
+    int known = weights_begin(&held);
     i32 told = producer_pass(group, at, BLOCK_SEEN);
     if (GROUPS_PASS && !(told & BLOCK_SEEN)) {
         producer_unseen(group, at);
