@@ -385,18 +385,19 @@ static int number_of(const void *handle, uint64_t *stream) {
     return handle && (!*stream || is_bad) ? BAD_HANDLE : captured && !handle ? CAPTURED : 0;
 }
 
+static uint64_t number_at(const void *handle) { /* in whichever context */
+    const uintptr_t which = (uintptr_t)handle - STREAM;
+    return which < MOST_STREAMS ? streams[which] : 0;
+}
 /* The stream is captured until it is NULL; then the capture is given to a stream. */
 API int fake_capture(void *stream) {
-    uint64_t number = 0;
-    n_graph = stream ? 0 : n_graph;
-    captured = 0;
-    const int code = number_of(stream, &number);
-    captured = number;
-    return code;
+    captured = number_at(stream);
+    n_graph = captured ? 0 : n_graph;
+    return stream && !captured ? BAD_HANDLE : 0;
 }
 API int fake_replay(void *stream) {
-    uint64_t number;
-    int code = number_of(stream, &number);
+    const uint64_t number = number_at(stream);
+    int code = number ? 0 : BAD_HANDLE;
     pthread_mutex_lock(&chip_lock);
     for (int i = 0; i < n_graph && code == 0; i++) {
         graph[i].stream = number;

@@ -62,10 +62,8 @@ inline attn__chip *chip_of(const std::string &name) {
     }
     return chips.open[name];
 }
-inline const char *&name_of(int device) {
-    static const char *names[2] = {"gfx942", "gfx90a"};
-    return names[device];
-}
+// What a driver's devices are, by their numbers.
+inline constexpr const char *HIP[] = {"gfx942", "gfx90a"}, *CUDA[] = {"sm_90a"};
 
 inline bool is_emulators_own(const char *name) {
     for (int i = 0; i < attn__n_kernel_files; i++) {
@@ -119,35 +117,40 @@ inline int compile(const char *entry, int files, const char *const *names,
     return attn__cc.compile(&job, code, bytes) < 0 ? INVALID : 0;
 }
 
-inline void *load(int device, const void *code) {
+template <const char *const *NAMES> void *load(int device, const void *code) {
     Elf64_Ehdr head;
     attn__module *module = nullptr;
     std::memcpy(&head, code, sizeof head);
     const size_t bytes = head.e_shoff + size_t{head.e_shnum} * head.e_shentsize;
     if (std::memcmp(head.e_ident, ELFMAG, 4) != 0 ||
-        attn__emu.load(chip_of(name_of(device)), code, bytes, &module) < 0) {
+        attn__emu.load(chip_of(NAMES[device]), code, bytes, &module) < 0) {
         return nullptr;
     }
     return module;
 }
-inline void unload(int device, void *module) {
-    attn__emu.unload(chip_of(name_of(device)), static_cast<attn__module *>(module));
+template <const char *const *NAMES> void unload(int device, void *module) {
+    attn__emu.unload(chip_of(NAMES[device]), static_cast<attn__module *>(module));
 }
-inline int number(int device, void *module, const char *name, int32_t *value) {
-    return attn__emu.number(chip_of(name_of(device)), static_cast<attn__module *>(module), name,
+template <const char *const *NAMES>
+int number(int device, void *module, const char *name, int32_t *value) {
+    return attn__emu.number(chip_of(NAMES[device]), static_cast<attn__module *>(module), name,
                             value) < 0
                ? INVALID
                : 0;
 }
-inline int launch(int device, void *module, const char *kernel, unsigned blocks, unsigned threads,
-                  unsigned shared, const void *params) {
-    return attn__emu.launch(chip_of(name_of(device)), static_cast<attn__module *>(module), kernel,
+template <const char *const *NAMES>
+int launch(int device, void *module, const char *kernel, unsigned blocks, unsigned threads,
+           unsigned shared, const void *params) {
+    return attn__emu.launch(chip_of(NAMES[device]), static_cast<attn__module *>(module), kernel,
                             blocks, static_cast<int>(threads), static_cast<int>(shared), params,
                             sizeof(attn_params), nullptr) < 0
                ? ILLEGAL_ADDRESS
                : 0;
 }
-inline const Emulator emulator = {sizeof(attn_params), compile, load, unload, number, launch};
+template <const char *const *NAMES>
+const Emulator emulator_of = {sizeof(attn_params), compile,       load<NAMES>,
+                              unload<NAMES>,       number<NAMES>, launch<NAMES>};
+inline const Emulator &emulator = emulator_of<HIP>;
 
 // -- The library ---------------------------------------------------------------------------------
 
@@ -215,6 +218,15 @@ struct Library {
 inline const Library &hip() {
     static const Library library("tests/fake_hip.c", "ATTN_HIP", "ATTN_HIPRTC");
     static const bool once = (library.emulate(&emulator), true);
+    (void)once;
+    return library;
+}
+
+// CUDA's; then HIP's is there, too.
+inline const Library &cuda() {
+    hip();
+    static const Library library("tests/fake_cuda.c", "ATTN_CUDA", "ATTN_NVRTC");
+    static const bool once = (library.emulate(&emulator_of<CUDA>), true);
     (void)once;
     return library;
 }

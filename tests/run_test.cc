@@ -1,6 +1,6 @@
 // run_test.cc: what a run on a chip does not do (allocate, wait, load, compile), and what follows
 // from it: it can be captured, and given again with other lengths, keys and contents of memory.
-// Against HIP's look-alike, whose chip is the emulator.
+// Against the look-alikes of both vendors' drivers, whose chips are the emulator.
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #else
@@ -16,12 +16,20 @@
 #include <string>
 
 using fake::Device;
-using fake::hip;
 using fake::Tensor;
 
 namespace {
 
 constexpr int HEADS = 4, DIMS = 24;
+
+// A driver's look-alike, and a device of it that is open.
+struct Chip {
+    const fake::Library &fake;
+    Device on;
+    explicit Chip(const std::string &name)
+        : fake(name == "hip:0" ? fake::hip() : fake::cuda()), on(name.c_str()) {}
+};
+const auto chips = {"hip:0", "cuda:0"};
 
 // Forward and backward with all that lies in memory: lengths, a dropout key, slopes that have a
 // gradient, a sink; a number for the variant.
@@ -118,7 +126,8 @@ void prepare(const Training &t, int direction) {
 } // namespace
 
 TEST_CASE("a run allocates nothing, waits for nothing and loads nothing, the first one either") {
-    const Device on("hip:0");
+    const Chip chip(GENERATE(from_range(chips)));
+    const Device &on = chip.on;
     const struct {
         int direction;
         int64_t nq, nk;
@@ -133,15 +142,15 @@ TEST_CASE("a run allocates nothing, waits for nothing and loads nothing, the fir
         const Stream stream(on);
         int status = -1;
         const auto run = [&] { status = attn_run(plan.p, &t.c, plan.workspace, stream.s); };
-        const int before = hip().last()->count;
-        hip().clear();
+        const int before = chip.fake.last()->count;
+        chip.fake.clear();
         CHECK(allocations_of(run) == 0);
         CHECK(status == ATTN_OK);
-        CHECK(hip().last()->count > before);
-        CHECK(std::string(hip().last()->kernel).find(row.launches) == 0);
-        const std::string log = hip().log();
+        CHECK(chip.fake.last()->count > before);
+        CHECK(std::string(chip.fake.last()->kernel).find(row.launches) == 0);
+        const std::string log = chip.fake.log();
         for (const char *const word :
-             {"Synchronize", "Query", "Malloc", "Free", "HtoD", "DtoH", "Module", "hiprtc"}) {
+             {"Synchronize", "Query", "Malloc", "Alloc", "Free", "HtoD", "DtoH", "Module", "rtc"}) {
             INFO(word << " in\n" << log);
             for (size_t at = log.find(word); at != std::string::npos; at = log.find(word, at + 1)) {
                 CHECK(log.compare(at, 12, "ModuleLaunch") == 0);
@@ -151,15 +160,16 @@ TEST_CASE("a run allocates nothing, waits for nothing and loads nothing, the fir
 }
 
 TEST_CASE("a captured run is given again with other lengths, another key and other numbers") {
-    const Device on("hip:0");
+    const Chip chip(GENERATE(from_range(chips)));
+    const Device &on = chip.on;
     for (const int direction : {ATTN_FORWARD, ATTN_BACKWARD}) {
         Training t(on, 2, 40, 52);
         prepare(t, direction);
         const Plan plan(t, direction);
         const Stream stream(on);
-        REQUIRE(hip().capture(stream.s) == 0);
+        REQUIRE(chip.fake.capture(stream.s) == 0);
         plan.run(t, stream.s);
-        REQUIRE(hip().capture(nullptr) == 0);
+        REQUIRE(chip.fake.capture(nullptr) == 0);
         std::vector<std::vector<float>> last = t.results(direction);
         const std::function<void()> changes[] = {
             [&] { t.set(t.used, {17, 45}); }, [&] { t.set(t.seed, {7, 99}); },
@@ -168,7 +178,7 @@ TEST_CASE("a captured run is given again with other lengths, another key and oth
         for (const auto &change : changes) {
             change();
             prepare(t, direction);
-            REQUIRE(hip().replay(stream.s) == 0);
+            REQUIRE(chip.fake.replay(stream.s) == 0);
             REQUIRE(attn_stream_sync(t.d, stream.s) == ATTN_OK);
             const auto got = t.results(direction);
             plan.run(t, stream.s);
@@ -181,7 +191,8 @@ TEST_CASE("a captured run is given again with other lengths, another key and oth
 }
 
 TEST_CASE("a run of other tensors is captured in the place of the first") {
-    const Device on("hip:0");
+    const Chip chip(GENERATE(from_range(chips)));
+    const Device &on = chip.on;
     Training a(on, 2, 40, 52), b(on, 2, 40, 52);
     REQUIRE(attn_random(b.d, &b.v.t, ATTN_NORMAL, 77, nullptr) == ATTN_OK);
     const Plan plan(a, ATTN_FORWARD);
@@ -190,29 +201,30 @@ TEST_CASE("a run of other tensors is captured in the place of the first") {
     REQUIRE(attn_stream_sync(b.d, stream.s) == ATTN_OK);
     const auto want = b.results(ATTN_FORWARD);
     for (Training *const t : {&a, &b}) {
-        REQUIRE(hip().capture(stream.s) == 0);
+        REQUIRE(chip.fake.capture(stream.s) == 0);
         plan.run(*t, stream.s);
-        REQUIRE(hip().capture(nullptr) == 0);
+        REQUIRE(chip.fake.capture(nullptr) == 0);
     }
     REQUIRE(attn_random(b.d, &b.o.t, ATTN_NORMAL, 1, nullptr) == ATTN_OK);
     REQUIRE(attn_random(a.d, &a.o.t, ATTN_NORMAL, 1, nullptr) == ATTN_OK);
     const auto before = a.o.read();
-    REQUIRE(hip().replay(stream.s) == 0);
+    REQUIRE(chip.fake.replay(stream.s) == 0);
     REQUIRE(attn_stream_sync(b.d, stream.s) == ATTN_OK);
     CHECK(b.results(ATTN_FORWARD) == want);
     CHECK(a.o.read() == before);
 }
 
 TEST_CASE("what must wait says so where a stream is captured") {
-    const Device on("hip:0");
+    const Chip chip(GENERATE(from_range(chips)));
+    const Device &on = chip.on;
     Training t(on, 2, 40, 52);
     const Plan plan(t, ATTN_FORWARD);
     const Stream stream(on);
     setenv("ATTN_CHECK", "1", 1);
-    REQUIRE(hip().capture(stream.s) == 0);
+    REQUIRE(chip.fake.capture(stream.s) == 0);
     const int status = attn_run(plan.p, &t.c, plan.workspace, stream.s);
     const std::string why = attn_error();
-    REQUIRE(hip().capture(nullptr) == 0);
+    REQUIRE(chip.fake.capture(nullptr) == 0);
     unsetenv("ATTN_CHECK");
     CHECK(status == ATTN_DRIVER);
     CHECK(why.find("the driver answers 900") != std::string::npos);
@@ -221,8 +233,9 @@ TEST_CASE("what must wait says so where a stream is captured") {
 }
 
 TEST_CASE("other sizes and other numbers compile nothing and load nothing") {
-    const Device on("hip:0");
-    const std::string count = hip().folder + "/compiles";
+    const Chip chip("hip:0");
+    const Device &on = chip.on;
+    const std::string count = chip.fake.folder + "/compiles";
     const auto compiles = [&] {
         struct stat s = {};
         return stat(count.c_str(), &s) == 0 ? static_cast<int>(s.st_size) : 0;
@@ -235,7 +248,7 @@ TEST_CASE("other sizes and other numbers compile nothing and load nothing") {
     CHECK(split.kernel.find("splits 1") == std::string::npos);
     const int all = compiles();
     CHECK(all > 0);
-    hip().clear();
+    chip.fake.clear();
     for (const int64_t more : {1, 77, 200}) {
         Training other(on, 1 + more % 3, 150 + more, 200 + 3 * more);
         other.captures[1].number = static_cast<double>(more) / 100;
@@ -246,7 +259,7 @@ TEST_CASE("other sizes and other numbers compile nothing and load nothing") {
         REQUIRE(attn_stream_sync(on.d, nullptr) == ATTN_OK);
     }
     CHECK(compiles() == all);
-    CHECK(std::string(hip().log()).find("hipModuleLoadData") == std::string::npos);
+    CHECK(std::string(chip.fake.log()).find("hipModuleLoadData") == std::string::npos);
     Training other(on, 2, 150, 200);
     attn_variant_release(other.variant);
     REQUIRE(attn_variant_parse("f32 slopes[1]; f32 c; s - c * slopes[h]", &other.variant) ==
@@ -254,5 +267,5 @@ TEST_CASE("other sizes and other numbers compile nothing and load nothing") {
     const Plan another(other, ATTN_FORWARD);
     CHECK(compiles() > all); // another text does
     unsetenv("FAKE_HIPRTC_COUNT");
-    setenv("ATTN_CACHE", (hip().folder + "/cache").c_str(), 1);
+    setenv("ATTN_CACHE", (chip.fake.folder + "/cache").c_str(), 1);
 }
