@@ -719,8 +719,8 @@ TEST_CASE("modules, numbers, launches") {
     CHECK(attn__cuda.number(chip, module, "OTHER", &value) == ATTN_DRIVER);
     CHECK(std::string(attn_error()).find("OTHER") != std::string::npos);
 
-    unsigned char params[256];
-    for (int i = 0; i < 256; i++) {
+    unsigned char params[1024];
+    for (int i = 0; i < 1024; i++) {
         params[i] = static_cast<unsigned char>(i);
     }
     void *const stream = reinterpret_cast<void *>(uintptr_t(0x55));
@@ -741,13 +741,13 @@ TEST_CASE("modules, numbers, launches") {
     CHECK(last->stream == stream);
     CHECK(std::memcmp(last->params, params, sizeof params) == 0);
     // Not prepared: looked up and allowed at once.
-    REQUIRE(attn__cuda.launch(chip, module, "two", 1, 64, 50000, params, 256, nullptr) == ATTN_OK);
-    CHECK(attn__cuda.launch(chip, module, "three", 1, 64, 0, params, 256, nullptr) == ATTN_DRIVER);
-    CHECK(attn__cuda.launch(chip, module, "two", 1, 64, 300000, params, 256, nullptr) < 0);
-    CHECK(attn__cuda.launch(chip, module, "two", int64_t(1) << 31, 64, 0, params, 256, nullptr) ==
+    REQUIRE(attn__cuda.launch(chip, module, "two", 1, 64, 50000, params, 1024, nullptr) == ATTN_OK);
+    CHECK(attn__cuda.launch(chip, module, "three", 1, 64, 0, params, 1024, nullptr) == ATTN_DRIVER);
+    CHECK(attn__cuda.launch(chip, module, "two", 1, 64, 300000, params, 1024, nullptr) < 0);
+    CHECK(attn__cuda.launch(chip, module, "two", int64_t(1) << 31, 64, 0, params, 1024, nullptr) ==
           ATTN_UNSUPPORTED);
     const int count = last->count;
-    REQUIRE(attn__cuda.launch(chip, module, "two", 0, 64, 0, params, 256, nullptr) == ATTN_OK);
+    REQUIRE(attn__cuda.launch(chip, module, "two", 0, 64, 0, params, 1024, nullptr) == ATTN_OK);
     CHECK(last->count == count);
     attn__cuda.unload(chip, module);
     attn__cuda.close(chip);

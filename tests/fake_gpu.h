@@ -39,6 +39,7 @@ enum { INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT_FOUND 
        NOT_READY = 600, ILLEGAL_ADDRESS = 700,
        BAD_HANDLE = 400, CAPTURED = 900 };
 enum { MOST_BLOCKS = 4096, LOG = 1 << 16, SPACE_BITS = 36, PARAMS = 4096, MOST_QUEUED = 1024 };
+enum { SOME_PARAMS = 1024 }; /* copied of a parameter whose size is not known: cuda_test.cc's */
 enum { MOST_FUNCTIONS = 256, MOST_MODULES = 256, FUNCTION = 0x4000, MODULE = 0x3000,
        EVENT = 0x6000, MOST_EVENTS = 4096, STREAM = 0x2000, MOST_STREAMS = 256 };
 

@@ -115,7 +115,7 @@ static int call_launch(const char *name, const void *handle, const unsigned grid
         (int)shared > f->allowed) {
         return INVALID;
     }
-    const size_t bytes = emulator ? emulator->params : 512;
+    const size_t bytes = emulator ? emulator->params : SOME_PARAMS;
     uint64_t number;
     if (number_of(stream, &number)) {
         return INVALID;
