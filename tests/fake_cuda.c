@@ -5,6 +5,7 @@
 
        contexts   what needs one must find one that is there on top of the thread's stack: a
                   device's primary one that is retained, or a program's own
+       maps       there are none where no emulator is behind it
        launches   shared memory above 48 KB only where it was asked for
 
    FAKE_CUDA_INIT: what cuInit answers; FAKE_CUDA_VERSION; FAKE_CUDA_DEVICES: how many, of compute
@@ -257,6 +258,17 @@ API int cuFuncGetAttribute(int *value, int attribute, void *handle) {
     *value = spills[0];
     memmove(spills, spills + 1, 3 * sizeof *spills);
     return code ? code : attribute == 3 ? 0 : INVALID;
+}
+/* 16-bit elements, 4 axes, boxes without gaps in rows of 128 bytes. */
+API int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *at, const uint64_t *n,
+                               const uint64_t *st, const unsigned *box, const unsigned *step,
+                               int interleave, int swizzle, int promotion, int fill) {
+    const int code = needs_device(note("cuTensorMapEncodeTiled", " %d", type));
+    const int is_good = (uintptr_t)map % 64 == 0 && (type == 6 || type == 9) && rank == 4 &&
+                        step[0] == 1 && step[1] == 1 && step[2] == 1 && step[3] == 1 &&
+                        !interleave && swizzle == 3 && promotion <= 3 && !fill;
+    return code || !emulator || !is_good ? (code ? code : INVALID)
+                                         : emulator->map(type == 6, at, n, st, box, map);
 }
 API int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                        unsigned by, unsigned bz, unsigned shared, void *stream, void **params,

@@ -68,6 +68,8 @@ typedef struct fake_emulator {
     int (*number)(int device, void *module, const char *name, int32_t *value);
     int (*launch)(int device, void *module, const char *kernel, unsigned blocks, unsigned threads,
                   unsigned shared, const void *params);
+    int (*map)(int is_f16, const void *at, const uint64_t *n, const uint64_t *st,
+               const uint32_t *box, void *map); /* of NVIDIA's chips */
 } fake_emulator;
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -42,6 +42,7 @@ struct Emulator {
     void (*unload)(int, void *);
     int (*number)(int, void *, const char *, int32_t *);
     int (*launch)(int, void *, const char *, unsigned, unsigned, unsigned, const void *);
+    int (*map)(int, const void *, const uint64_t *, const uint64_t *, const uint32_t *, void *);
 };
 enum { INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, ILLEGAL_ADDRESS = 700 };
 
@@ -147,9 +148,19 @@ int launch(int device, void *module, const char *kernel, unsigned blocks, unsign
                ? ILLEGAL_ADDRESS
                : 0;
 }
+inline int map(int is_f16, const void *at, const uint64_t *n, const uint64_t *st,
+               const uint32_t *box, void *map) {
+    attn__boxes b = {is_f16 ? ATTN_F16 : ATTN_BF16, at, {}, {}, {}};
+    for (int i = 0; i < 4; i++) {
+        b.n[i] = static_cast<int64_t>(n[i]);
+        b.box[i] = static_cast<int32_t>(box[i]);
+        b.st[i % 3] = static_cast<int64_t>(st[i % 3]);
+    }
+    return attn__emu.describe(chip_of(CUDA[0]), &b, static_cast<uint64_t *>(map)) ? 0 : INVALID;
+}
 template <const char *const *NAMES>
-const Emulator emulator_of = {sizeof(attn_params), compile,       load<NAMES>,
-                              unload<NAMES>,       number<NAMES>, launch<NAMES>};
+const Emulator emulator_of = {sizeof(attn_params), compile,       load<NAMES>, unload<NAMES>,
+                              number<NAMES>,       launch<NAMES>, map};
 inline const Emulator &emulator = emulator_of<HIP>;
 
 // -- The library ---------------------------------------------------------------------------------

@@ -97,6 +97,26 @@ TEST_CASE("both vendors' devices are listed and run by turns") {
     CHECK(distance(there.lse.read(), want.lse.read()) < 0.01);
 }
 
+TEST_CASE("NVIDIA's chips load by tensor maps where the driver has them") {
+    cuda();
+    const Device nvidia("cuda:0"), host("cpu");
+    Call there(nvidia, ATTN_F16), want(host, ATTN_F16);
+    want.run(nullptr);
+    for (const bool has : {true, false}) {
+        cuda().clear();
+        if (!has) {
+            cuda().fail("cuTensorMapEncodeTiled", 801); // of q
+        }
+        there.run(nullptr);
+        attn_params params;
+        std::memcpy(&params, cuda().last()->params, sizeof params);
+        const unsigned all = ATTN_P_MAP_Q | ATTN_P_MAP_K | ATTN_P_MAP_V;
+        CHECK((params.flags & all) == (has ? all : all & ~ATTN_P_MAP_Q));
+        CHECK(distance(there.o.read(), want.o.read()) < 0.01);
+        REQUIRE(attn_random(nvidia.d, &there.o.t, ATTN_NORMAL, 5, nullptr) == ATTN_OK);
+    }
+}
+
 TEST_CASE("a tensor of one vendor's device is refused by the other's, by name") {
     cuda();
     const Device nvidia("cuda:0"), amd("hip:0");
