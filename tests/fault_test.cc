@@ -1,5 +1,5 @@
 // fault_test.cc: what calls return when a device has no memory, when a kernel has read what it may
-// not, and when the device is lost, as docs/errors.md says; against HIP's look-alike.
+// not, and when the device is lost, as docs/errors.md says; against the drivers' look-alikes.
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #else
@@ -148,6 +148,27 @@ TEST_CASE("after an illegal access or the loss of a device every call says so") 
         hip().stop(0);
         all_answer(list, ATTN_OK, "");
     }
+}
+
+TEST_CASE("NVIDIA's errors are told by the same calls") {
+    const fake::Library &cuda = fake::cuda();
+    const Device on("cuda:0"), host("cpu");
+    Call x(on, ATTN_F16), other(on, ATTN_F16), near(host, ATTN_F16);
+    change(other);
+    const auto list = calls(on, x, other);
+    cuda.stop(fake::ILLEGAL_ADDRESS);
+    all_answer(list, ATTN_DRIVER, "CUDA_ERROR_ILLEGAL_ADDRESS");
+    near.run(nullptr);
+    cuda.stop(0);
+    all_answer(list, ATTN_OK, "");
+    cuda.fail("cuLaunchKernel", fake::OUT_OF_MEMORY);
+    CHECK(attn_run(x.plan, &x.c, x.workspace, nullptr) == ATTN_MEMORY);
+    void *p = &p;
+    cuda.room(4095);
+    CHECK(attn_buffer_new(on.d, 4096, &p) == ATTN_MEMORY);
+    CHECK(p == nullptr);
+    cuda.room(0);
+    all_answer(list, ATTN_OK, "");
 }
 
 TEST_CASE("a device that the driver lacks", "[.lost]") {
