@@ -98,6 +98,59 @@ static double fastest(double read[WAYS][MOST], int begin, int end, int tries) {
     return best;
 }
 
+/* k and v of a call, `sets` times. */
+typedef struct memory {
+    int sets;
+    void *k[MOST], *v[MOST];
+} memory;
+
+static void fill(memory *to, attn_device *device, attn_tensor *k, attn_tensor *v, size_t bytes) {
+    to->sets = 2 + 2 * (int)(((size_t)1 << 28) / bytes); /* even: reads have half of them */
+    if (to->sets > MOST) {
+        fprintf(stderr, "k and v are too small\n");
+        exit(1);
+    }
+    for (int i = 0; i < to->sets; i++) { /* AHEAD is asked for beyond them */
+        TRY(attn_buffer_new(device, bytes + AHEAD, &to->k[i]));
+        TRY(attn_buffer_new(device, bytes + AHEAD, &to->v[i]));
+    }
+    k->data = to->k[0];
+    v->data = to->v[0];
+    TRY(attn_random(device, k, ATTN_NORMAL, 2, NULL));
+    TRY(attn_random(device, v, ATTN_NORMAL, 3, NULL));
+    for (int i = 1; i < to->sets; i++) {
+        memcpy(to->k[i], to->k[0], bytes);
+        memcpy(to->v[i], to->v[0], bytes);
+    }
+}
+
+static double read_time[WAYS][MOST], run_time[WAYS * MOST];
+
+/* Reads and calls in turn; returns the sum of what was read. */
+static float measure(attn_device *device, const attn_call *call, attn_tensor *k, attn_tensor *v,
+                     size_t bytes, int tries, int wall, attn_plan_info *info) {
+    static memory all;
+    attn_plan *plan;
+    void *workspace;
+    float sum = 0;
+    fill(&all, device, k, v, bytes);
+    TRY(attn_plan_new(device, ATTN_FORWARD, call, NULL, &plan));
+    TRY(attn_plan_query(plan, info));
+    TRY(attn_buffer_new(device, info->workspace, &workspace));
+    for (int i = -1; i < tries * WAYS; i++) {
+        const int at = i < 0 ? 0 : i, way = at % WAYS, set = 2 * at % all.sets;
+        const double a = seconds_of(wall);
+        sum += read_all(all.k[set], all.v[set], bytes, wall ? wall : 1, way);
+        const double b = seconds_of(wall);
+        k->data = all.k[set + 1];
+        v->data = all.v[set + 1];
+        TRY(attn_run(plan, call, workspace, NULL));
+        read_time[way][at / WAYS] = b - a;
+        run_time[at] = seconds_of(wall) - b;
+    }
+    return sum;
+}
+
 int main(int argc, char **argv) {
     int64_t size[5] = {8, 32, 8, 8192, 128};
     for (int i = 0; i < 5 && i + 1 < argc; i++) {
@@ -105,69 +158,36 @@ int main(int argc, char **argv) {
     }
     const char *const name = argc > 6 ? argv[6] : "bf16";
     const int tries = argc > 7 && atoi(argv[7]) < MOST ? atoi(argv[7]) : 5;
-    const int wall = argc > 8 ? atoi(argv[8]) : 0, threads = wall ? wall : 1;
-    const int type = type_of(name);
+    const int wall = argc > 8 ? atoi(argv[8]) : 0, type = type_of(name);
     const int64_t B = size[0], H = size[1], HK = size[2], S = size[3], D = size[4];
     const size_t each = (size_t)(type >> 11), few = (size_t)(B * H * D) * each,
                  bytes = (size_t)(B * HK * S * D) * each;
-    attn_device_options options = {.size = sizeof options, .threads = threads};
+    attn_device_options options = {.size = sizeof options, .threads = wall ? wall : 1};
     attn_device *device;
-    if (threads < 1 || threads > THREADS) {
-        fprintf(stderr, "1 to %d threads\n", THREADS);
+    if (tries < 1 || wall < 0 || wall > THREADS) {
+        fprintf(stderr, "1 to %d tries, 0 to %d threads\n", MOST - 1, THREADS);
         return 1;
     }
     TRY(attn_device_open("cpu", &options, &device));
-    const int sets = 2 + 2 * (int)(((size_t)1 << 28) / bytes); /* even: reads have half of them */
-    void *memory[5], *k_at[MOST], *v_at[MOST];
-    if (sets > MOST) {
-        fprintf(stderr, "k and v are too small\n");
-        return 1;
+    void *row[3]; /* q o lse */
+    for (int i = 0; i < 3; i++) {
+        TRY(attn_buffer_new(device, few + (size_t)(B * H) * 4, &row[i]));
     }
-    for (int i = 0; i < 3; i++) { /* q o lse */
-        TRY(attn_buffer_new(device, few + (size_t)(B * H) * 4, &memory[i]));
-    }
-    for (int i = 0; i < sets; i++) { /* AHEAD is asked for beyond them */
-        TRY(attn_buffer_new(device, bytes + AHEAD, &k_at[i]));
-        TRY(attn_buffer_new(device, bytes + AHEAD, &v_at[i]));
-    }
-    attn_tensor q = ATTN_TENSOR(memory[0], type, B, H, 1, D);
-    attn_tensor k = ATTN_TENSOR(k_at[0], type, B, HK, S, D);
-    attn_tensor v = ATTN_TENSOR(v_at[0], type, B, HK, S, D);
-    attn_tensor o = ATTN_TENSOR(memory[1], type, B, H, 1, D);
-    attn_tensor lse = ATTN_TENSOR(memory[2], ATTN_F32, B, H, 1);
-    TRY(attn_random(device, &q, ATTN_NORMAL, 1, NULL));
-    TRY(attn_random(device, &k, ATTN_NORMAL, 2, NULL));
-    TRY(attn_random(device, &v, ATTN_NORMAL, 3, NULL));
-    for (int i = 1; i < sets; i++) {
-        memcpy(k_at[i], k_at[0], bytes);
-        memcpy(v_at[i], v_at[0], bytes);
-    }
+    attn_tensor q = ATTN_TENSOR(row[0], type, B, H, 1, D);
+    attn_tensor k = ATTN_TENSOR(NULL, type, B, HK, S, D);
+    attn_tensor v = ATTN_TENSOR(NULL, type, B, HK, S, D);
+    attn_tensor o = ATTN_TENSOR(row[1], type, B, H, 1, D);
+    attn_tensor lse = ATTN_TENSOR(row[2], ATTN_F32, B, H, 1);
     const attn_call call = {
         .size = sizeof call, .q = &q, .k = &k, .v = &v, .o = &o, .lse = &lse};
-    attn_plan *plan;
     attn_plan_info info = {.size = sizeof info};
-    void *workspace;
-    TRY(attn_plan_new(device, ATTN_FORWARD, &call, NULL, &plan));
-    TRY(attn_plan_query(plan, &info));
-    TRY(attn_buffer_new(device, info.workspace, &workspace));
-    static double read[WAYS][MOST], run[WAYS * MOST];
-    float sink = 0;
-    for (int i = -1; i < tries * WAYS; i++) {
-        const int way = i < 0 ? 0 : i % WAYS, set = i < 0 ? 0 : 2 * i % sets;
-        const double a = seconds_of(wall);
-        sink += read_all(k_at[set], v_at[set], bytes, threads, way);
-        const double b = seconds_of(wall);
-        k.data = k_at[set + 1];
-        v.data = v_at[set + 1];
-        TRY(attn_run(plan, &call, workspace, NULL));
-        read[way][i < 0 ? 0 : i / WAYS] = b - a;
-        run[i < 0 ? 0 : i] = seconds_of(wall) - b;
-    }
-    const double plain = fastest(read, 0, WAYS / 2, tries);
-    const double asked = fastest(read, WAYS / 2, WAYS, tries), t = median(run, tries * WAYS);
-    const double gb = 2e-9 * (double)bytes;
+    TRY(attn_random(device, &q, ATTN_NORMAL, 1, NULL));
+    const float sum = measure(device, &call, &k, &v, bytes, tries, wall, &info);
+    const double plain = fastest(read_time, 0, WAYS / 2, tries);
+    const double asked = fastest(read_time, WAYS / 2, WAYS, tries);
+    const double t = median(run_time, tries * WAYS), gb = 2e-9 * (double)bytes;
     printf("%s %s: %.2f ms, best %.2f, %.1f GB/s; read %.1f GB/s: %.0f %%; asked %.1f: %.0f %%\n",
-           info.kernel, name, 1e3 * t, 1e3 * run[0], gb / t, gb / plain, 100 * plain / t,
+           info.kernel, name, 1e3 * t, 1e3 * run_time[0], gb / t, gb / plain, 100 * plain / t,
            gb / asked, 100 * asked / t);
-    return sink == 1; /* it is used */
+    return sum == 1; /* it is used */
 }
