@@ -313,6 +313,8 @@ const listed suite_list[] = {
                          "variant=\"@relative 5 ~ c * tanh(s / c)\" caps=\"table:f32:4x11:normal "
                          "c=3\""},
     {"batch-32", "check=batch inv=1 dir=bwd det=1 B=32 H=2 NQ=9 NK=65 D=16 variant=\"@causal\""},
+    {"batch-alibi", "check=batch inv=1 dtype=bf16 H=4 NQ=300 NK=400 D=128 "
+                    "variant=\"@causal ~ @alibi 4\" seed=3"},
     {"batch-dropout", "check=batch inv=1 dir=bwd det=1 B=3 H=4 HK=2 NQ=66 NK=65 D=16 dropout=0.4 "
                       "sink=1"},
     {"merge", "check=merge parts=5 B=2 H=4 HK=2 NQ=33 NK=300 D=32 sink=1 variant=\"@causal ~ "
