@@ -91,16 +91,18 @@ static void tensors_of(tensors *t, void *q, void *k, void *v, void *o) {
     }
 }
 
-/* Device 0:0 of a tensor is the plan's own. workspace: as much as the plan asks for. */
+/* Device 0:0 of a tensor is the plan's own. workspace: as much of `memory` as the plan asks for;
+   the caller frees it when the stream's work is done. */
 static int attend(attn_device *device, const tensors *t, const attn_variant *variant,
-                  void *(*workspace)(size_t), void *stream) {
+                  void *(*memory)(size_t), void **workspace, void *stream) {
     attn_call call = {.size = sizeof call, .q = &t->q, .k = &t->k, .v = &t->v, .o = &t->o};
     attn_plan_info info = {.size = sizeof info};
     attn_plan *plan;
     TRY(attn_plan_new(device, ATTN_FORWARD, &call, variant, &plan));
     TRY(attn_plan_query(plan, &info));
     printf("%s\n", info.kernel);
-    TRY(attn_run(plan, &call, info.workspace ? workspace((size_t)info.workspace) : NULL, stream));
+    *workspace = info.workspace ? memory((size_t)info.workspace) : NULL;
+    TRY(attn_run(plan, &call, *workspace, stream));
     attn_plan_release(plan);
     return 0;
 }
@@ -131,7 +133,7 @@ int main(void) {
     TRY(attn_variant_parse("k <= q && q - k < 300 ? s + 0.02 * (k - q) : -inf", &variant));
 
     /* The program's own context, memory and stream (1: it does not wait for stream NULL). */
-    void *context, *stream;
+    void *context, *stream, *workspace, *host_workspace;
     if (load_driver() < 0) {
         fprintf(stderr, "the driver lacks a function\n");
         return 1;
@@ -148,15 +150,20 @@ int main(void) {
     CUDA(cuda.to_device((uintptr_t)dv, v, K * sizeof(float), stream));
 
     tensors_of(&there, dq, dk, dv, d_o);
-    if (attend(device, &there, variant, device_memory, stream)) {
+    if (attend(device, &there, variant, device_memory, &workspace, stream)) {
         return 1;
     }
     CUDA(cuda.to_host(got, (uintptr_t)d_o, Q * sizeof(float), stream));
     CUDA(cuda.wait(stream));
+    void *const device_blocks[] = {dq, dk, dv, d_o, workspace};
+    for (size_t i = 0; i < sizeof device_blocks / sizeof *device_blocks; i++) {
+        CUDA(device_blocks[i] ? cuda.release((uintptr_t)device_blocks[i]) : 0);
+    }
 
-    if (attend(ref, &here, variant, host_memory, NULL)) {
+    if (attend(ref, &here, variant, host_memory, &host_workspace, NULL)) {
         return 1;
     }
+    free(host_workspace);
     double worst = 0;
     for (int i = 0; i < Q; i++) {
         const double off = fabs((double)got[i] - (double)o[i]);

@@ -159,3 +159,19 @@ TEST_CASE("what breaks one vendor's device leaves the other's alone") {
     there.run(nullptr);
     hip().stop(0);
 }
+
+TEST_CASE("the example on pointers and a stream of CUDA's own is right") {
+    cuda();
+    const std::string made = hip().folder + "/example.so"; // it calls this program's library
+    REQUIRE(std::system(("cc -std=c11 -O1 -shared -fPIC -Ilib -Dmain=example "
+                         "examples/cuda_pointers.c -o " +
+                         made)
+                            .c_str()) == 0);
+    void *const example = dlopen(made.c_str(), RTLD_NOW);
+    INFO((example ? "" : dlerror()));
+    REQUIRE(example);
+    const int runs = cuda().last()->count, live = cuda().live();
+    CHECK(reinterpret_cast<int (*)()>(dlsym(example, "example"))() == 0);
+    CHECK(cuda().last()->count > runs);
+    CHECK(cuda().live() == live);
+}
