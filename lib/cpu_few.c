@@ -141,7 +141,7 @@ static INLINE int group_at(int g, int columns) {
 }
 
 /* Rows of sums, even columns and odd ones, to their places. */
-static INLINE void add_sums(float *to, int ld, char sums[GROUPS][TILE], int m, const int columns) {
+static void add_sums(float *to, int ld, char sums[GROUPS][TILE], int m, int columns) {
     const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(FEW));
     for (int i = 0; i < m; i++, to += ld) {
@@ -158,12 +158,15 @@ static INLINE void add_sums(float *to, int ld, char sums[GROUPS][TILE], int m, c
     }
 }
 
-/* Part `at` of `parts` of AHEAD rows is asked for, in the order of memory. */
-static INLINE void ask(attn__rows ahead, int at, const int parts, const int columns) {
-    for (int i = at * AHEAD / parts; i < (at + 1) * AHEAD / parts; i++) {
-        for (int j = 0; j < columns; j += COLUMNS) {
-            __builtin_prefetch(ahead.at + i * ahead.step + 2 * j, 0, 2);
-        }
+/* The at-th SIDE lines of AHEAD rows of so many lines: in the order of memory where rows follow one
+   another, else one of each of SIDE rows. */
+static INLINE void ask(attn__rows ahead, const int at, const int lines) {
+    const int whole = ahead.step == lines * ROW;
+    const int64_t step = whole ? ROW : ahead.step;
+    const char *const from = whole ? ahead.at + at * TILE
+                                   : ahead.at + at / lines * SIDE * step + at % lines * ROW;
+    for (int i = 0; i < SIDE; i++) {
+        __builtin_prefetch(from + i * step, 0, 2);
     }
 }
 
@@ -174,10 +177,10 @@ static INLINE void ask(attn__rows ahead, int at, const int parts, const int colu
         _tile_zero(g);                                                                             \
         _tile_loadd(6, at, 2 * v.step);                                                            \
         _tile_dpbf16ps(g, 4, 6);                                                                   \
-        ask(ahead, 2 * g, 2 * groups, columns);                                                    \
+        ask(ahead, 2 * g, groups);                                                                 \
         _tile_loadd(7, at + v.step, 2 * v.step);                                                   \
         _tile_dpbf16ps(g, 5, 7);                                                                   \
-        ask(ahead, 2 * g + 1, 2 * groups, columns);                                                \
+        ask(ahead, 2 * g + 1, groups);                                                             \
     }
 #define STORE_GROUP(g)                                                                             \
     if (g < groups) {                                                                              \
