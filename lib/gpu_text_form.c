@@ -102,7 +102,7 @@ void attn__put_cap(attn__text *t, const attn_graph *g, int root) {
 
 /* It is one for all pairs of a head. */
 static int is_of_head(const attn_graph *g, int root) {
-    uint8_t *const need = attn__alloc((size_t)root + 1, "a plan");
+    uint8_t *const need = attn__alloc((size_t)g->n, "a plan");
     int is = need != NULL;
     if (need) {
         attn__need(g, &root, 1, need);
