@@ -3391,8 +3391,8 @@ const attn__kernel_file attn__kernel_files[] = {
 "\n"
 "   Who calls it: finish.h, grad_out.h, producer.h. A lane stores the columns that it holds; where\n"
 "   TILE_TURNS is 1 and rows are plain, the lanes of a row exchange them first, and each stores whole\n"
-"   chunks. Of\n"
-"   the TILE_SHARE lanes that share rows the i-th stores the LSE of their i-th row (and of the one\n"
+"   chunks; where TILE_STORES is 1 most warps send theirs through q's place (epilogue_quick). Of the\n"
+"   TILE_SHARE lanes that share rows the i-th stores the LSE of their i-th row (and of the one\n"
 "   TILE_SHARE further on, ...); where TILE_SHARE is 1 the lane that has column 0 does. */\n"
 "#ifndef ATTN_EPILOGUE_H\n"
 "#define ATTN_EPILOGUE_H\n"
@@ -10006,6 +10006,6 @@ const attn__kernel_file attn__kernel_files[] = {
 };
 const int attn__n_kernel_files = 68;
 const char *const attn__kernel_sums[2] = {
-"baebd66a8aecce0de261a6c92d9730e1fd422585e10eea4b8b27dabcf91cd467",
-"1cd46d96307273af61b4aa1c37ae5f987e23ebeeefd21fda5a370fe303e55707",
+"01cc95055d9bf01a03aabe23c9c7c22fdf6e132d4a2bdeb363e765cd054487ac",
+"d519205dec72dcc2861b38cf8407b984f1f81315a1c476335cf7849a714a7a30",
 };

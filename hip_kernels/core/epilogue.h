@@ -2,8 +2,8 @@
 
    Who calls it: finish.h, grad_out.h, producer.h. A lane stores the columns that it holds; where
    TILE_TURNS is 1 and rows are plain, the lanes of a row exchange them first, and each stores whole
-   chunks. Of
-   the TILE_SHARE lanes that share rows the i-th stores the LSE of their i-th row (and of the one
+   chunks; where TILE_STORES is 1 most warps send theirs through q's place (epilogue_quick). Of the
+   TILE_SHARE lanes that share rows the i-th stores the LSE of their i-th row (and of the one
    TILE_SHARE further on, ...); where TILE_SHARE is 1 the lane that has column 0 does. */
 #ifndef ATTN_EPILOGUE_H
 #define ATTN_EPILOGUE_H
